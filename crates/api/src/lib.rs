@@ -1,0 +1,3 @@
+//! Wire types of the OpenAI-compatible API, and SSE framing.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]

@@ -1,0 +1,2 @@
+//! The binary `fulcrum`: flags, subcommands, wording.
+fn main() {}

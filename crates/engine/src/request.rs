@@ -1,0 +1,217 @@
+//! What a caller asks of the engine, and what it hears back.
+
+use std::time::{Duration, Instant};
+
+pub use text::TokenId;
+
+/// One generation. Every field was checked by the front (`server::admit`); the engine
+/// checks only what it alone knows (queue, KV pool).
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Prompt tokens, at least one.
+    pub prompt: Vec<TokenId>,
+    /// How the next token is chosen.
+    pub sampling: Sampling,
+    /// When generation ends.
+    pub stop: Stop,
+    /// When the request reached the front; waiting and first-token times count from here.
+    pub arrived: Instant,
+}
+
+/// How tokens are chosen. Applied in this order: logit bias, `min_tokens` ban of stop ids,
+/// penalties, temperature, top-k, top-p, min-p, draw.
+#[derive(Clone, Debug)]
+pub struct Sampling {
+    /// 0 is greedy (largest logit, lowest id on a tie); at most 2 by the API.
+    pub temperature: f32,
+    /// Keep this many of the largest; `None` keeps all.
+    pub top_k: Option<u32>,
+    /// Keep the smallest set whose probability reaches this; 1 keeps all.
+    pub top_p: f32,
+    /// Drop tokens less likely than this share of the likeliest; 0 drops none.
+    pub min_p: f32,
+    /// Divides (positive) or multiplies (negative) logits of tokens in prompt or answer; 1 is off.
+    pub repetition_penalty: f32,
+    /// Subtracted once from tokens of the answer; 0 is off.
+    pub presence_penalty: f32,
+    /// Subtracted per occurrence in the answer; 0 is off.
+    pub frequency_penalty: f32,
+    /// Added to single logits, values in -100..=100; -100 bans, +100 forces.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// Same seed and request, same text, in any company. `None` draws a fresh seed.
+    pub seed: Option<u64>,
+}
+
+/// When an answer ends.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    /// Answer tokens at most, at least 1; prompt + this fits the context.
+    pub max_tokens: u32,
+    /// Answer tokens before which no stop id or end token may be chosen.
+    pub min_tokens: u32,
+    /// Texts that end the answer; they are not part of it.
+    pub strings: Vec<String>,
+    /// Tokens that end the answer besides the model's own end tokens.
+    pub token_ids: Vec<TokenId>,
+    /// Do not end at the model's own end tokens.
+    pub ignore_eos: bool,
+}
+
+/// What the engine reports about one request, in order: `Started`, any number of `Text`,
+/// then exactly one `Finished`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The first prompt tokens are about to be computed.
+    Started {
+        /// Prompt tokens found in the prefix cache.
+        num_cached: u32,
+    },
+    /// Some more of the answer: whole UTF-8 characters, nothing that could still become a stop string.
+    Text {
+        /// The text; may be empty while a character or possible stop string is held back.
+        text: String,
+        /// Tokens committed since the previous event.
+        tokens: Vec<TokenId>,
+    },
+    /// The end; nothing follows.
+    Finished(Finished),
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    /// Text released at the end: what was held back and turned out not to be a stop string.
+    pub text: String,
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// Token counts.
+    pub usage: Usage,
+    /// Where the time went.
+    pub times: Times,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FinishReason {
+    /// An end token, a stop token or a stop string.
+    Stop(StopCause),
+    /// `max_tokens` or the context is used up.
+    Length,
+    /// The caller went away.
+    Cancelled,
+    /// The engine is shutting down and the drain limit has passed.
+    Aborted,
+    /// The engine failed; the message is for the log, not for the caller.
+    Failed {
+        /// What went wrong.
+        message: String,
+    },
+}
+
+/// What matched.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StopCause {
+    /// The model's own end token.
+    EndToken,
+    /// A token of the request's `token_ids`.
+    TokenId(TokenId),
+    /// One of the request's `strings`.
+    String(String),
+}
+
+/// Token counts of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Prompt tokens, cached ones included.
+    pub num_prompt: u32,
+    /// Of those, taken from the prefix cache.
+    pub num_cached: u32,
+    /// Answer tokens, the end token included when the model produced one.
+    pub num_completion: u32,
+}
+
+/// Where a request's time went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// From arrival until the first step that computed some of it.
+    pub queued: Duration,
+    /// From that step until the first answer token.
+    pub prefill: Duration,
+    /// From the first answer token to the last.
+    pub decode: Duration,
+    /// How often it was preempted.
+    pub num_preemptions: u32,
+}
+
+/// Whose fault an error is; HTTP status, retry policy and metric label follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The request is wrong: 400.
+    Caller,
+    /// Too much at once: 429 or 503 with `Retry-After`.
+    Load {
+        /// When trying again is worth it.
+        retry_after: Duration,
+    },
+    /// This server cannot: 503.
+    Server,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum AdmitError {
+    /// Prompt plus answer exceed the model's context or the whole KV pool.
+    #[error(
+        "this model's context is {num_tokens_max} tokens, but the request needs {num_tokens} ({num_prompt} in the prompt and {max_tokens} for the answer)"
+    )]
+    TooLong {
+        /// Prompt plus answer.
+        num_tokens: u32,
+        /// Prompt alone.
+        num_prompt: u32,
+        /// Answer limit asked for.
+        max_tokens: u32,
+        /// What fits.
+        num_tokens_max: u32,
+    },
+    /// An empty prompt has nothing to continue.
+    #[error("the prompt has no tokens")]
+    EmptyPrompt,
+    /// Too many requests wait already.
+    #[error("{num_waiting} requests already wait, at most {num_waiting_max} may")]
+    QueueFull {
+        /// Requests waiting now.
+        num_waiting: u32,
+        /// The limit.
+        num_waiting_max: u32,
+        /// When trying again is worth it.
+        retry_after: Duration,
+    },
+    /// Too many prompt tokens wait already.
+    #[error("{num_tokens} prompt tokens already wait, at most {num_tokens_max} may")]
+    QueueTokensFull {
+        /// Prompt tokens waiting now.
+        num_tokens: u64,
+        /// The limit.
+        num_tokens_max: u64,
+        /// When trying again is worth it.
+        retry_after: Duration,
+    },
+    /// The engine is draining or gone.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+impl AdmitError {
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            AdmitError::TooLong { .. } | AdmitError::EmptyPrompt => Fault::Caller,
+            AdmitError::QueueFull { retry_after, .. }
+            | AdmitError::QueueTokensFull { retry_after, .. } => Fault::Load {
+                retry_after: *retry_after,
+            },
+            AdmitError::ShuttingDown => Fault::Server,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! GGUF v2/v3.
+
+/// An opened GGUF file.
+#[derive(Debug)]
+pub struct Gguf {}

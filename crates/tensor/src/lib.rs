@@ -1,0 +1,7 @@
+//! Numbers: quantised panels, SIMD kernels with scalar references, the thread pool.
+#![deny(missing_docs)]
+pub mod isa;
+pub mod matrix;
+pub mod ops;
+pub mod pool;
+pub mod rows;

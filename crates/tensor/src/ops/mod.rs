@@ -1,0 +1,1 @@
+//! The operations of a forward pass. Each is one parallel region of the pool.

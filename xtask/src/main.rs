@@ -1,0 +1,2 @@
+//! Project automation: `cargo xtask ci`, `cargo xtask tidy`.
+fn main() {}
