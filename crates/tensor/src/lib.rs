@@ -1,5 +1,6 @@
 //! Numbers: quantised panels, SIMD kernels with scalar references, the thread pool.
 #![deny(missing_docs)]
+pub mod aligned;
 pub mod isa;
 pub mod matrix;
 pub mod ops;
