@@ -1,0 +1,516 @@
+//! The state machine: memory first, then tokens.
+//!
+//! The one idea: [`Scheduler::plan`] settles who has blocks before it shares out a single token, so
+//! nothing planned is ever taken back.
+//!
+//! ```text
+//!   oldest ◀────────────────────────────────────────────────────▶ youngest
+//!   │ running: hold blocks for all they know │ waiting: hold nothing      │
+//!                            preempt from here ┘└ admit from here    add ─┘
+//! ```
+//!
+//! That line is sorted by age at all times, which makes three things simple: the victim of a
+//! preemption is the last of `running` and becomes the first of `waiting`; a sequence is found by
+//! binary search; and whoever was there first is never hurt by who came later.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::budget::Divider;
+use crate::kv::KvBlocks;
+use crate::kv::hash::{BlockHash, hash_block};
+use crate::limits::{AddError, Limits};
+use crate::plan::{Chosen, Counts, PlanFacts, PlanItem, StepPlan};
+use crate::sequence::Sequence;
+use crate::{BlockId, SeqId, Token};
+
+/// The state machine. Time is an argument wherever it matters.
+#[derive(Debug)]
+pub struct Scheduler {
+    limits: Limits,
+    hash: BlockHash,
+    /// Oldest first. Each holds blocks; after planning, for all the tokens it knows.
+    running: Vec<Sequence>,
+    /// Oldest first, all younger than any running. None holds blocks.
+    waiting: VecDeque<Sequence>,
+    kv: KvBlocks,
+    divider: Divider,
+    next_id: SeqId,
+    /// Prompt tokens of `waiting`, kept so that a gauge need not walk the queue.
+    num_waiting_tokens: usize,
+    /// Items of the plan that awaits its commit.
+    in_flight: Option<usize>,
+}
+
+/// Whether the running sequences found room for all they know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pressure {
+    None,
+    Preempted,
+}
+
+impl Scheduler {
+    /// An idle scheduler.
+    ///
+    /// # Panics
+    ///
+    /// If a limit is 0, or `num_blocks` does not fit 32 bits.
+    pub fn new(limits: Limits) -> Scheduler {
+        Scheduler::with_hash(limits, hash_block)
+    }
+
+    /// An idle scheduler that names blocks by `hash`. A bad hash costs speed, never correctness.
+    ///
+    /// # Panics
+    ///
+    /// As [`Scheduler::new`].
+    pub fn with_hash(limits: Limits, hash: BlockHash) -> Scheduler {
+        limits.assert_usable();
+        Scheduler {
+            hash,
+            running: Vec::with_capacity(limits.num_running_max.min(1024)),
+            waiting: VecDeque::new(),
+            kv: KvBlocks::new(&limits),
+            divider: Divider::new(limits.step_tokens_max),
+            next_id: SeqId(0),
+            num_waiting_tokens: 0,
+            in_flight: None,
+            limits,
+        }
+    }
+
+    /// Chooses the work of one step. Empty if there is nothing to do.
+    ///
+    /// Running sequences come before waiting ones, because stopping an answer midway is worse than
+    /// starting one late. If memory ran short nobody new is admitted: they would only be preempted
+    /// next. Tokens are shared out last, among sequences that all have room, so this cannot fail.
+    ///
+    /// A plan that is not empty must come back through [`Scheduler::commit`] before the next one.
+    /// `now` is where a time budget will read the clock; a token budget does not.
+    ///
+    /// # Panics
+    ///
+    /// If the last plan was not committed.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the running sequences, plus the prompts of those admitted.
+    pub fn plan(&mut self, _now: Duration) -> StepPlan {
+        assert_eq!(self.in_flight, None, "the last plan was not committed");
+        let mut facts = PlanFacts::default();
+        match self.secure_blocks(&mut facts) {
+            Pressure::None => self.admit_waiting(),
+            Pressure::Preempted => (),
+        }
+        self.adopt_published();
+        self.divider.divide(&mut self.running);
+        let items = self.write_items(&mut facts);
+        facts.num_evicted = self.kv.take_num_evicted();
+
+        self.kv.assert_conserved();
+        assert!(
+            !items.is_empty() || self.is_idle(),
+            "waiting work is never left alone"
+        );
+        self.in_flight = (!items.is_empty()).then_some(items.len());
+        StepPlan { items, facts }
+    }
+
+    /// Sees that every running sequence holds blocks for all it knows: oldest first, taking from
+    /// the youngest. The oldest always succeeds, since `add` refused what the pool cannot hold.
+    fn secure_blocks(&mut self, facts: &mut PlanFacts) -> Pressure {
+        let mut pressure = Pressure::None;
+        let mut idx = 0;
+        while idx < self.running.len() {
+            if self.kv.try_extend(&mut self.running[idx]) {
+                idx += 1;
+            } else {
+                self.preempt_youngest();
+                facts.num_preempted += 1;
+                pressure = Pressure::Preempted;
+            }
+        }
+        pressure
+    }
+
+    /// Sends the youngest back to the head of the queue. Its tokens stay, so its answer goes on
+    /// where it was; its blocks go, so all its tokens are owed again (cached ones cost nothing).
+    fn preempt_youngest(&mut self) {
+        assert!(
+            self.running.len() > 1,
+            "a sequence alone always fits: add() checked"
+        );
+        let mut victim = self.running.pop().expect("more than one runs");
+        self.kv.release(&mut victim);
+        victim.num_preemptions += 1;
+        self.num_waiting_tokens += victim.num_prompt;
+        assert!(
+            self.waiting.front().is_none_or(|next| victim.id < next.id),
+            "the line is sorted"
+        );
+        self.waiting.push_front(victim);
+    }
+
+    /// Gives seats to waiting sequences, first come first served, as long as their KV fits.
+    ///
+    /// The queue stops at the first that does not fit: letting smaller ones past would starve it.
+    /// It also stops when this step could not compute more anyway; who is admitted later finds
+    /// more in the cache and meanwhile holds no blocks.
+    fn admit_waiting(&mut self) {
+        let mut num_backlog = self.num_backlog();
+        while self.running.len() < self.limits.num_running_max
+            && num_backlog < self.limits.step_tokens_max
+        {
+            let Some(next) = self.waiting.front() else {
+                break;
+            };
+            if !self.has_room_for(next) {
+                break;
+            }
+            let mut seq = self.waiting.pop_front().expect("it was at the front");
+            self.num_waiting_tokens -= seq.num_prompt;
+            self.kv.adopt_cached(&mut seq);
+            let extended = self.kv.try_extend(&mut seq);
+            assert!(extended, "has_room_for counted the blocks");
+            assert!(
+                self.running.last().is_none_or(|last| last.id < seq.id),
+                "the line is sorted"
+            );
+            self.running.push(seq);
+            num_backlog = self.num_backlog();
+        }
+    }
+
+    /// Tokens owed by all that run, less those of the oldest long debt: that one only claims half a
+    /// step (see `budget.rs`), so it must not keep others from being admitted.
+    fn num_backlog(&self) -> usize {
+        let all: usize = self.running.iter().map(Sequence::num_owed).sum();
+        let oldest = self
+            .running
+            .iter()
+            .map(Sequence::num_owed)
+            .find(|&owed| owed > 1);
+        all - oldest.unwrap_or(0)
+    }
+
+    /// Whether a waiting sequence can be admitted without soon being preempted: there must be
+    /// blocks for all it knows, and beyond that some room for every running answer, and its own, to
+    /// grow. Alone it always has room, because growth is capped by what `add` accepted.
+    fn has_room_for(&self, seq: &Sequence) -> bool {
+        let cached = self.kv.cached_prefix(seq);
+        let num_known = self.limits.blocks_for(seq.tokens.len());
+        let num_new = num_known - cached.num_blocks + cached.num_idle;
+        let room = growth_room_blocks(seq.num_preemptions);
+        let growth: usize = self
+            .running
+            .iter()
+            .map(|other| self.growth_blocks_max(other).min(room))
+            .sum();
+        let needed = num_new + growth + self.growth_blocks_max(seq).min(room);
+        assert!(
+            !self.running.is_empty() || needed <= self.limits.num_blocks,
+            "add() checked"
+        );
+        needed <= self.kv.num_available()
+    }
+
+    /// Blocks a sequence may still ask for beyond those of the tokens it knows.
+    fn growth_blocks_max(&self, seq: &Sequence) -> usize {
+        let num_known = self.limits.blocks_for(seq.tokens.len());
+        let num_max = self.limits.blocks_for(seq.num_tokens_max - 1);
+        assert!(
+            num_known <= num_max,
+            "commit() ends a sequence at its limit"
+        );
+        num_max - num_known
+    }
+
+    /// Spares prompts the work that others have published since they were admitted: of many
+    /// that begin alike and arrive together, only the first computes the beginning.
+    fn adopt_published(&mut self) {
+        for seq in self.running.iter_mut().filter(|seq| seq.num_owed() > 1) {
+            self.kv.adopt_cached(seq);
+        }
+    }
+
+    /// The granted tokens as plan items, oldest first.
+    fn write_items(&mut self, facts: &mut PlanFacts) -> Vec<PlanItem> {
+        let mut items = Vec::with_capacity(self.running.len());
+        for seq in self.running.iter_mut().filter(|seq| seq.granted > 0) {
+            let num_past = seq.num_computed;
+            let end = num_past + seq.granted;
+            assert!(end <= seq.tokens.len(), "granted more than owed");
+            let started = (!seq.started).then_some(num_past);
+            if !seq.started && self.limits.prefix_cache {
+                facts.num_prefix_queried += seq.num_prompt;
+                facts.num_prefix_hit += num_past;
+            }
+            seq.started = true;
+            facts.num_recomputed += end.min(seq.num_computed_peak).saturating_sub(num_past);
+            let samples = end == seq.tokens.len();
+            items.push(PlanItem {
+                seq: seq.id,
+                num_past,
+                num_tokens: seq.granted,
+                samples,
+                started,
+            });
+        }
+        items
+    }
+
+    /// Takes the plan back, done: advances every item, appends the chosen tokens (one for each item with
+    /// `samples`, in plan order; items cancelled since are skipped), publishes full blocks to the prefix cache.
+    ///
+    /// `chosen` may contain or leave out tokens for sequences cancelled since the plan. A step that
+    /// failed is committed with `chosen` empty after its sequences are cancelled.
+    ///
+    /// # Panics
+    ///
+    /// If this is not the plan in flight, a chosen token is missing or surplus, or a sequence goes
+    /// on at its limit.
+    pub fn commit(&mut self, plan: StepPlan, chosen: &[Chosen], _now: Duration) {
+        assert_eq!(
+            self.in_flight.take().unwrap_or(0),
+            plan.items.len(),
+            "not the plan in flight"
+        );
+        let mut chosen = chosen.iter().peekable();
+        for item in &plan.items {
+            let token = match item.samples {
+                true => chosen.next_if(|chosen| chosen.seq == item.seq),
+                false => None,
+            };
+            let Ok(idx) = self.find_running(item.seq) else {
+                continue;
+            };
+            self.advance(idx, item);
+            if item.samples {
+                let chosen = token.unwrap_or_else(|| panic!("no token for {:?}", item.seq));
+                self.append(idx, chosen);
+            }
+        }
+        assert_eq!(
+            chosen.next(),
+            None,
+            "a token was chosen for a sequence that did not sample"
+        );
+        self.kv.assert_conserved();
+        self.check_integrity_if_idle();
+    }
+
+    /// Records an item's positions as computed.
+    fn advance(&mut self, idx: usize, item: &PlanItem) {
+        let seq = &mut self.running[idx];
+        assert_eq!(
+            seq.num_computed, item.num_past,
+            "{:?} moved since it was planned",
+            item.seq
+        );
+        assert_eq!(
+            seq.granted, item.num_tokens,
+            "{:?} was planned otherwise",
+            item.seq
+        );
+        seq.granted = 0;
+        seq.num_computed += item.num_tokens;
+        seq.num_computed_peak = seq.num_computed_peak.max(seq.num_computed);
+        assert!(
+            seq.num_computed <= seq.table.len() * self.limits.block_tokens,
+            "computed without a block"
+        );
+        self.kv.publish(seq);
+    }
+
+    /// Adds an answer token, and ends the sequence if it was the last.
+    fn append(&mut self, idx: usize, chosen: &Chosen) {
+        let seq = &mut self.running[idx];
+        assert_eq!(
+            seq.num_computed,
+            seq.tokens.len(),
+            "sampled before the debt was paid"
+        );
+        seq.tokens.push(chosen.token);
+        assert!(
+            chosen.ends || seq.tokens.len() < seq.num_tokens_max,
+            "{:?} is past its limit",
+            seq.id
+        );
+        if chosen.ends {
+            self.kv.release(seq);
+            self.running.remove(idx);
+        } else if self.limits.prefix_cache {
+            seq.hash_full_blocks(self.limits.block_tokens, self.hash);
+        }
+    }
+
+    /// Queues a sequence. `now` is time since any fixed origin.
+    ///
+    /// `max_tokens` bounds the answer; 0 counts as 1, since a token is always chosen after a prompt.
+    ///
+    /// # Errors
+    ///
+    /// What [`AddError`] lists.
+    pub fn add(
+        &mut self,
+        prompt: Vec<Token>,
+        max_tokens: usize,
+        now: Duration,
+    ) -> Result<SeqId, AddError> {
+        if prompt.is_empty() {
+            return Err(AddError::Empty);
+        }
+        let num_blocks = self
+            .limits
+            .blocks_for(Limits::positions_max(prompt.len(), max_tokens));
+        if num_blocks > self.limits.num_blocks {
+            return Err(AddError::NeverFits {
+                num_blocks,
+                num_blocks_max: self.limits.num_blocks,
+            });
+        }
+        if self.waiting.len() >= self.limits.num_waiting_max {
+            return Err(AddError::QueueFull {
+                num_waiting: self.waiting.len(),
+            });
+        }
+        let id = self.next_id;
+        self.next_id = SeqId(id.0 + 1);
+        let mut seq = Sequence::new(id, prompt, max_tokens, now);
+        if self.limits.prefix_cache {
+            seq.hash_full_blocks(self.limits.block_tokens, self.hash);
+        }
+        self.num_waiting_tokens += seq.num_prompt;
+        self.waiting.push_back(seq);
+        Ok(id)
+    }
+
+    /// Forgets a sequence in any state (between a plan and its commit too) and releases its blocks.
+    /// One that has ended already is no error: the client and the last token may cross.
+    pub fn cancel(&mut self, seq: SeqId) {
+        if let Ok(idx) = self.find_running(seq) {
+            let mut cancelled = self.running.remove(idx);
+            self.kv.release(&mut cancelled);
+        } else if let Ok(idx) = self.waiting.binary_search_by_key(&seq, |seq| seq.id) {
+            let cancelled = self.waiting.remove(idx).expect("binary search found it");
+            self.num_waiting_tokens -= cancelled.num_prompt;
+            assert!(
+                cancelled.table.is_empty(),
+                "waiting sequences hold no blocks"
+            );
+        }
+        self.kv.assert_conserved();
+        self.check_integrity_if_idle();
+    }
+
+    /// All tokens the sequence knows: prompt, then answer.
+    ///
+    /// # Panics
+    ///
+    /// If the sequence has ended or was cancelled.
+    pub fn tokens(&self, seq: SeqId) -> &[Token] {
+        &self.seq(seq).tokens
+    }
+
+    /// The sequence's block table, in position order. Valid until the next call that changes the
+    /// scheduler: blocks are added, and exchanged for equal ones, between steps.
+    ///
+    /// # Panics
+    ///
+    /// If the sequence has ended or was cancelled.
+    pub fn blocks(&self, seq: SeqId) -> &[BlockId] {
+        &self.seq(seq).table
+    }
+
+    /// How long the sequence at the head of the queue has waited since it was added.
+    pub fn longest_wait(&self, now: Duration) -> Option<Duration> {
+        self.waiting
+            .front()
+            .map(|seq| now.saturating_sub(seq.added))
+    }
+
+    /// Counts for gauges. Cost: constant.
+    pub fn counts(&self) -> Counts {
+        let pool = self.kv.pool();
+        Counts {
+            num_running: self.running.len(),
+            num_waiting: self.waiting.len(),
+            num_waiting_tokens: self.num_waiting_tokens,
+            blocks_held: pool.num_held(),
+            blocks_cached: pool.num_idle(),
+            blocks_free: pool.num_free(),
+            blocks_total: pool.num_blocks(),
+        }
+    }
+
+    /// Whether nothing runs and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Recounts every block, list and counter from scratch.
+    ///
+    /// # Panics
+    ///
+    /// If anything disagrees.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the pool, all tables and the queue: for tests and idle moments.
+    pub fn check_integrity(&self) {
+        let line = || self.running.iter().chain(&self.waiting);
+        assert!(
+            line().map(|seq| seq.id).is_sorted_by(|a, b| a < b),
+            "the line is sorted by age"
+        );
+        assert!(
+            self.waiting.iter().all(|seq| seq.table.is_empty()),
+            "waiting sequences hold no blocks"
+        );
+        assert!(
+            line().all(|seq| seq.num_computed < seq.tokens.len()),
+            "everybody owes"
+        );
+        let num_waiting_tokens: usize = self.waiting.iter().map(|seq| seq.num_prompt).sum();
+        assert_eq!(self.num_waiting_tokens, num_waiting_tokens);
+        self.kv.check_integrity(self.running.iter());
+    }
+
+    /// A leak is found when nobody is there to blame it on, and nobody waits for the answer.
+    fn check_integrity_if_idle(&self) {
+        if self.is_idle() {
+            assert_eq!(self.kv.pool().num_held(), 0, "blocks are held by nobody");
+            self.check_integrity();
+        }
+    }
+
+    /// Where a sequence is in `running`.
+    fn find_running(&self, id: SeqId) -> Result<usize, usize> {
+        self.running.binary_search_by_key(&id, |seq| seq.id)
+    }
+
+    fn seq(&self, id: SeqId) -> &Sequence {
+        if let Ok(idx) = self.find_running(id) {
+            return &self.running[idx];
+        }
+        match self.waiting.binary_search_by_key(&id, |seq| seq.id) {
+            Ok(idx) => &self.waiting[idx],
+            Err(_) => panic!("{id:?} has ended or was cancelled"),
+        }
+    }
+}
+
+/// Blocks that each running answer must still be able to take when a sequence is admitted.
+///
+/// One block each means that nobody is preempted within the next `block_tokens` steps, which pays
+/// for the prefill. Who was preempted in spite of it waits for eight; and who was preempted again
+/// waits until every answer beside it fits to its end. From then on it *cannot* be preempted: those
+/// older than it have their room, those younger go first. So nobody is preempted more than twice,
+/// however small the pool and whoever comes (C8).
+fn growth_room_blocks(num_preemptions: u32) -> usize {
+    match num_preemptions {
+        0 => 1,
+        1 => 8,
+        _ => usize::MAX,
+    }
+}

@@ -1,0 +1,95 @@
+//! One request as the scheduler sees it: tokens, how many are computed, and where they lie.
+//!
+//! ```text
+//!  tokens    │ prompt ─────────────────────│ answer ────────│
+//!            │◀───── num_computed ─────▶│◀─── num_owed ────▶│
+//!  table     │ b7 │ b2 │ b9 │ b4 │ b0 │ …     block_tokens positions each
+//!            │◀ num_published ▶│             in the prefix cache, each the child of the one before
+//! ```
+//!
+//! Not here: any decision. Sequences are moved and changed by `scheduler.rs` alone.
+
+use std::time::Duration;
+
+use crate::kv::hash::BlockHash;
+use crate::{BlockId, SeqId, Token};
+
+/// A request's token stream and its place in the cache.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub id: SeqId,
+    /// When it was added.
+    pub added: Duration,
+    /// Prompt, then answer. Only grows.
+    pub tokens: Vec<Token>,
+    pub num_prompt: usize,
+    /// Tokens of prompt and answer at which it must end.
+    pub num_tokens_max: usize,
+    /// Leading positions whose keys and values are in `table`. Falls to 0 at a preemption.
+    pub num_computed: usize,
+    /// The highest `num_computed` so far: what is planned below it is recomputation.
+    pub num_computed_peak: usize,
+    /// While running: blocks of all known tokens, in position order. While waiting: empty.
+    pub table: Vec<BlockId>,
+    /// Leading blocks of `table` that are nodes of the prefix cache.
+    pub num_published: usize,
+    /// Chain hash of each full block of `tokens` (empty if there is no prefix cache).
+    pub hashes: Vec<u64>,
+    /// Whether a plan has ever contained it.
+    pub started: bool,
+    /// How often it was preempted; the more often, the more room it waits for.
+    pub num_preemptions: u32,
+    /// Tokens of the step being planned.
+    pub granted: usize,
+}
+
+impl Sequence {
+    /// A sequence that has not been computed at all.
+    pub(crate) fn new(
+        id: SeqId,
+        prompt: Vec<Token>,
+        max_tokens: usize,
+        added: Duration,
+    ) -> Sequence {
+        assert!(
+            !prompt.is_empty(),
+            "an empty prompt owes nothing and would never be planned"
+        );
+        Sequence {
+            id,
+            added,
+            num_prompt: prompt.len(),
+            num_tokens_max: prompt.len().saturating_add(max_tokens.max(1)),
+            tokens: prompt,
+            num_computed: 0,
+            num_computed_peak: 0,
+            table: Vec::new(),
+            num_published: 0,
+            hashes: Vec::new(),
+            started: false,
+            num_preemptions: 0,
+            granted: 0,
+        }
+    }
+
+    /// Tokens known but not computed. Never 0 between steps: a paid debt chooses a token.
+    pub(crate) fn num_owed(&self) -> usize {
+        debug_assert!(self.num_computed < self.tokens.len());
+        self.tokens.len() - self.num_computed
+    }
+
+    /// The tokens of its `idx`th block, which must be full.
+    pub(crate) fn block(&self, idx: usize, block_tokens: usize) -> &[Token] {
+        &self.tokens[idx * block_tokens..(idx + 1) * block_tokens]
+    }
+
+    /// Brings `hashes` up to date with `tokens`.
+    pub(crate) fn hash_full_blocks(&mut self, block_tokens: usize, hash: BlockHash) {
+        for idx in self.hashes.len()..self.tokens.len() / block_tokens {
+            let parent = idx.checked_sub(1).map(|parent| self.hashes[parent]);
+            let hashed = hash(parent, self.block(idx, block_tokens));
+            self.hashes.push(hashed);
+        }
+        assert_eq!(self.hashes.len(), self.tokens.len() / block_tokens);
+    }
+}
