@@ -1,3 +1,52 @@
-//! Wire types of the OpenAI-compatible API, and SSE framing.
+//! The wire: what an OpenAI-compatible client may send, and what it gets back.
+//!
+//! Lenient in, strict out. A request is read in three passes, each of which can refuse
+//! it before any work is done: [`json`] makes an object of the bytes, [`fields`] walks
+//! it along *one table* of everything clients are known to send (obeyed, a hint, only
+//! its neutral value, refused), and the endpoint's own reader ([`chat`], [`completion`],
+//! [`tokenize`]) makes typed values of it. Answers are plain `serde` types
+//! ([`answer`]), framed for streaming by [`sse`].
+//!
+//! Not here: what only a server knows (vocabulary, context, default values, status
+//! codes); nothing here touches a tokenizer, an engine or a socket.
+//!
+//! Source: the OpenAI API reference, with the extensions of vLLM and llama.cpp that
+//! their clients send.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+
+pub mod json;
+
+pub mod fields;
+
+pub mod params;
+
+pub mod chat;
+pub mod completion;
+pub mod tokenize;
+
+pub mod answer;
+pub mod sse;
+
+mod error;
+
+pub use error::RequestError;
+
+/// Bounds of a request's parts, in the units named. A body's size is bounded by whoever
+/// reads it; these bound what a small body can ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Messages of one conversation.
+    pub num_messages_max: usize,
+    /// Prompts of one completion request; each becomes a sequence of its own.
+    pub num_prompts_max: usize,
+    /// Entries of `logit_bias`.
+    pub num_logit_biases_max: usize,
+    /// Entries of `stop_token_ids`.
+    pub num_stop_token_ids_max: usize,
+    /// Bytes of one stop string; as much may be held back from a stream.
+    pub stop_bytes_max: usize,
+}
+
+/// Stop strings of one request, fixed by OpenAI's contract.
+pub const NUM_STOPS_MAX: usize = 4;

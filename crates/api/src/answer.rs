@@ -1,0 +1,340 @@
+//! What goes out: whole answers, stream chunks, the list of models, errors.
+//!
+//! Strict: every key of OpenAI's schema is there, in a fixed order, and `finish_reason`
+//! is `null` or an allowed word. Types borrow, because a chunk is written once per token.
+
+use serde::{Serialize, Serializer};
+
+/// Why a choice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// An end token or a stop string.
+    Stop,
+    /// The answer limit or the context.
+    Length,
+    /// The server ended it; an error event follows (a word of vLLM's, not of OpenAI's).
+    Abort,
+}
+
+/// What stopped a choice, if it was the request's own `stop` or `stop_token_ids`
+/// (vLLM's extension; the key is absent otherwise).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum StopReason {
+    /// The stop string.
+    Text(#[doc = "The string."] String),
+    /// The stop token.
+    Token(#[doc = "Its id."] u32),
+}
+
+/// Token counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Prompt tokens, cached ones included.
+    pub prompt_tokens: u64,
+    /// Answer tokens.
+    pub completion_tokens: u64,
+    /// Both.
+    pub total_tokens: u64,
+    /// More about the prompt.
+    pub prompt_tokens_details: PromptTokensDetails,
+    /// More about the answer.
+    pub completion_tokens_details: CompletionTokensDetails,
+}
+
+/// More about an answer's tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CompletionTokensDetails {
+    /// 0: reasoning is part of the text and is not told apart.
+    pub reasoning_tokens: u64,
+}
+
+/// More about a prompt's tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PromptTokensDetails {
+    /// Taken from the prefix cache.
+    pub cached_tokens: u64,
+}
+
+impl Usage {
+    /// Adds up.
+    pub fn new(num_prompt: u64, num_cached: u64, num_completion: u64) -> Usage {
+        Usage {
+            prompt_tokens: num_prompt,
+            completion_tokens: num_completion,
+            total_tokens: num_prompt + num_completion,
+            prompt_tokens_details: PromptTokensDetails {
+                cached_tokens: num_cached,
+            },
+            completion_tokens_details: CompletionTokensDetails::default(),
+        }
+    }
+}
+
+/// What all documents of one answer have in common.
+#[derive(Clone, Debug, Serialize)]
+pub struct Head<'a> {
+    /// `chatcmpl-…` or `cmpl-…`.
+    pub id: &'a str,
+    /// The kind of document.
+    pub object: Object,
+    /// Seconds since 1970, UTC.
+    pub created: u64,
+    /// The served name the request used.
+    pub model: &'a str,
+    /// Equal fingerprints give equal greedy bytes.
+    pub system_fingerprint: &'a str,
+}
+
+/// The kind of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Object {
+    /// A whole chat answer.
+    #[serde(rename = "chat.completion")]
+    Chat,
+    /// A part of one.
+    #[serde(rename = "chat.completion.chunk")]
+    ChatChunk,
+    /// A whole completion, or a part of one.
+    #[serde(rename = "text_completion")]
+    Completion,
+}
+
+/// A whole answer or a chunk of one; `C` is the type of its choices.
+#[derive(Clone, Debug, Serialize)]
+pub struct Document<'a, C> {
+    /// Identity.
+    #[serde(flatten)]
+    pub head: Head<'a>,
+    /// One per choice; none in the chunk that carries usage.
+    pub choices: &'a [C],
+    /// Token counts.
+    #[serde(skip_serializing_if = "UsageField::is_absent")]
+    pub usage: UsageField,
+}
+
+/// The `usage` key of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageField {
+    /// No such key: the stream was not asked for usage.
+    Absent,
+    /// `null`: it comes later.
+    Null,
+    /// The counts.
+    Told(#[doc = "The counts."] Usage),
+}
+
+impl UsageField {
+    fn is_absent(&self) -> bool {
+        *self == UsageField::Absent
+    }
+}
+
+impl Serialize for UsageField {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            UsageField::Absent | UsageField::Null => serializer.serialize_none(),
+            UsageField::Told(usage) => usage.serialize(serializer),
+        }
+    }
+}
+
+/// Always `null`: log probabilities are not built.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Never;
+
+/// A choice of a whole chat answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatChoice<'a> {
+    /// Which.
+    pub index: u32,
+    /// What was said.
+    pub message: ChatMessage<'a>,
+    /// `null`.
+    pub logprobs: Never,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// What stopped it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+}
+
+/// What was said.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatMessage<'a> {
+    /// `assistant`.
+    pub role: &'static str,
+    /// The text.
+    pub content: &'a str,
+    /// `null`.
+    pub refusal: Never,
+}
+
+/// A choice of a chat chunk.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatChunkChoice<'a> {
+    /// Which.
+    pub index: u32,
+    /// What is new.
+    pub delta: Delta<'a>,
+    /// `null`.
+    pub logprobs: Never,
+    /// `null` until the terminal chunk.
+    pub finish_reason: Option<FinishReason>,
+    /// What stopped it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+}
+
+/// What is new in a chat chunk; empty in the terminal one.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Delta<'a> {
+    /// `assistant`, in the first chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// More text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<&'a str>,
+}
+
+/// A choice of a completion, whole or chunk.
+#[derive(Clone, Debug, Serialize)]
+pub struct CompletionChoice<'a> {
+    /// Which prompt it answers.
+    pub index: u32,
+    /// The text, or more of it.
+    pub text: &'a str,
+    /// `null`.
+    pub logprobs: Never,
+    /// `null` until the terminal chunk.
+    pub finish_reason: Option<FinishReason>,
+    /// What stopped it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+}
+
+/// `/v1/models`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelList<'a> {
+    /// `list`.
+    pub object: &'static str,
+    /// One per served name.
+    pub data: Vec<ModelCard<'a>>,
+}
+
+/// `/v1/models/{id}`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelCard<'a> {
+    /// The served name.
+    pub id: &'a str,
+    /// `model`.
+    pub object: &'static str,
+    /// When it was loaded, seconds since 1970.
+    pub created: u64,
+    /// Who serves it.
+    pub owned_by: &'static str,
+    /// The model behind the name.
+    pub root: &'a str,
+    /// `null`: no adapter.
+    pub parent: Never,
+    /// Context in tokens.
+    pub max_model_len: usize,
+}
+
+/// `{"error": …}`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ErrorBody<'a> {
+    /// The error.
+    pub error: ErrorObject<'a>,
+}
+
+/// OpenAI's error object.
+#[derive(Clone, Debug, Serialize)]
+pub struct ErrorObject<'a> {
+    /// For people.
+    pub message: &'a str,
+    /// The class, as in `invalid_request_error`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The field at fault.
+    pub param: Option<&'a str>,
+    /// For programs.
+    pub code: Option<&'static str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: Head<'_> = Head {
+        id: "chatcmpl-1",
+        object: Object::ChatChunk,
+        created: 7,
+        model: "m",
+        system_fingerprint: "f",
+    };
+
+    fn chunk(delta: Delta<'_>, finish_reason: Option<FinishReason>, usage: UsageField) -> String {
+        let choices = [ChatChunkChoice {
+            index: 0,
+            delta,
+            logprobs: Never,
+            finish_reason,
+            stop_reason: None,
+        }];
+        let document = Document {
+            head: HEAD,
+            choices: &choices,
+            usage,
+        };
+        serde_json::to_string(&document).unwrap()
+    }
+
+    #[test]
+    fn a_chunk_has_every_key_of_the_schema() {
+        let delta = Delta {
+            role: None,
+            content: Some("Hel"),
+        };
+        assert_eq!(
+            chunk(delta, None, UsageField::Null),
+            concat!(
+                r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m","#,
+                r#""system_fingerprint":"f","choices":[{"index":0,"delta":{"content":"Hel"},"#,
+                r#""logprobs":null,"finish_reason":null}],"usage":null}"#
+            )
+        );
+    }
+
+    /// Case A5.
+    #[test]
+    fn a_stream_not_asked_for_usage_has_no_such_key() {
+        let terminal = chunk(
+            Delta::default(),
+            Some(FinishReason::Length),
+            UsageField::Absent,
+        );
+        assert!(
+            terminal.ends_with(r#""delta":{},"logprobs":null,"finish_reason":"length"}]}"#),
+            "{terminal}"
+        );
+    }
+
+    #[test]
+    fn the_usage_chunk_has_no_choices() {
+        let choices: [ChatChunkChoice<'_>; 0] = [];
+        let usage = UsageField::Told(Usage::new(10, 8, 5));
+        let json = serde_json::to_string(&Document {
+            head: HEAD,
+            choices: &choices,
+            usage,
+        })
+        .unwrap();
+        assert!(json.ends_with(concat!(
+            r#""choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,"#,
+            r#""prompt_tokens_details":{"cached_tokens":8},"#,
+            r#""completion_tokens_details":{"reasoning_tokens":0}}}"#
+        )), "{json}");
+    }
+}

@@ -1,0 +1,274 @@
+//! `/v1/chat/completions`: a conversation and how to go on with it.
+
+use serde_json::{Map, Value};
+
+use crate::error::RequestError;
+use crate::fields::{Endpoint, Fields};
+use crate::params::{Generation, too_many};
+use crate::{Limits, json};
+
+/// A chat request, read and checked as far as its text goes.
+#[derive(Clone, Debug)]
+pub struct ChatRequest {
+    /// The conversation, at least one message.
+    pub messages: Vec<Message>,
+    /// Whether the template opens the assistant's turn.
+    pub turn: Turn,
+    /// Further variables of the chat template.
+    pub template_variables: Map<String, Value>,
+    /// What it has in common with completions.
+    pub generation: Generation,
+    /// Keys nobody knows, for the log.
+    pub unknown: Vec<String>,
+}
+
+/// Whether the template opens the assistant's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The answer starts a new assistant message.
+    Opened,
+    /// The text goes on where the conversation ends (`add_generation_prompt: false`).
+    Left,
+}
+
+/// One message. Content parts are already joined by line breaks, as other servers do
+/// for templates that know only text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said; may be empty.
+    pub content: String,
+    /// The speaker's name.
+    pub name: Option<String>,
+    /// The call a tool message answers.
+    pub tool_call_id: Option<String>,
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The operator's instructions (`developer` is the newer word for the same).
+    System,
+    /// The user.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool's result.
+    Tool,
+}
+
+impl Role {
+    /// The word templates know.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+        }
+    }
+}
+
+impl Message {
+    /// The message as chat templates expect it.
+    pub fn to_template_value(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("role".to_owned(), self.role.word().into());
+        object.insert("content".to_owned(), self.content.clone().into());
+        if let Some(name) = &self.name {
+            object.insert("name".to_owned(), name.clone().into());
+        }
+        if let Some(id) = &self.tool_call_id {
+            object.insert("tool_call_id".to_owned(), id.clone().into());
+        }
+        Value::Object(object)
+    }
+}
+
+impl ChatRequest {
+    /// Reads a request body.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError`], naming the field.
+    pub fn parse(body: &[u8], limits: &Limits) -> Result<ChatRequest, RequestError> {
+        let mut fields = Fields::read(json::object(body)?, Endpoint::Chat)?;
+        let generation = Generation::read(&fields, limits)?;
+        let turn = turn(fields.flag("add_generation_prompt"));
+        let template_variables = template_variables(fields.take("chat_template_kwargs"))?;
+        let messages = fields
+            .take("messages")
+            .ok_or_else(|| RequestError::Missing {
+                param: "messages".to_owned(),
+                expected: "a list of messages".to_owned(),
+            })?;
+        Ok(ChatRequest {
+            messages: read_messages(&messages, limits)?,
+            turn,
+            template_variables,
+            generation,
+            unknown: fields.unknown,
+        })
+    }
+}
+
+pub(crate) fn turn(add_generation_prompt: Option<bool>) -> Turn {
+    match add_generation_prompt {
+        Some(false) => Turn::Left,
+        _ => Turn::Opened,
+    }
+}
+
+/// Variables the renderer sets itself; a request must not forge them.
+const RESERVED: &[&str] = &[
+    "messages",
+    "add_generation_prompt",
+    "bos_token",
+    "eos_token",
+    "tools",
+    "documents",
+];
+
+pub(crate) fn template_variables(value: Option<Value>) -> Result<Map<String, Value>, RequestError> {
+    match value {
+        None => Ok(Map::new()),
+        Some(Value::Object(object)) => match RESERVED.iter().find(|key| object.contains_key(**key))
+        {
+            None => Ok(object),
+            Some(key) => Err(RequestError::Unsupported {
+                param: format!("chat_template_kwargs.{key}"),
+                accepted: String::new(),
+            }),
+        },
+        Some(other) => Err(RequestError::invalid(
+            "chat_template_kwargs",
+            "an object",
+            &other,
+        )),
+    }
+}
+
+pub(crate) fn read_messages(value: &Value, limits: &Limits) -> Result<Vec<Message>, RequestError> {
+    match value {
+        Value::Array(items) if items.is_empty() => Err(RequestError::invalid(
+            "messages",
+            "a list of at least one message",
+            value,
+        )),
+        Value::Array(items) if items.len() > limits.num_messages_max => {
+            Err(too_many("messages", limits.num_messages_max, items.len()))
+        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(idx, item)| read_message(&format!("messages[{idx}]"), item))
+            .collect(),
+        other => Err(RequestError::invalid(
+            "messages",
+            "a list of messages",
+            other,
+        )),
+    }
+}
+
+/// Message keys of other people's answers that would change the meaning if dropped;
+/// empty ones are harmless.
+const MESSAGE_UNSUPPORTED: &[&str] = &["tool_calls", "function_call", "audio", "refusal"];
+
+fn read_message(path: &str, value: &Value) -> Result<Message, RequestError> {
+    let Value::Object(object) = value else {
+        return Err(RequestError::invalid(path, "a message object", value));
+    };
+    for key in MESSAGE_UNSUPPORTED {
+        match object.get(*key) {
+            None | Some(Value::Null) => (),
+            Some(Value::Array(items)) if items.is_empty() => (),
+            Some(_) => {
+                return Err(RequestError::Unsupported {
+                    param: format!("{path}.{key}"),
+                    accepted: String::new(),
+                });
+            }
+        }
+    }
+    Ok(Message {
+        role: read_role(path, object.get("role"))?,
+        content: read_content(path, object.get("content"))?,
+        name: optional_text(path, "name", object)?,
+        tool_call_id: optional_text(path, "tool_call_id", object)?,
+    })
+}
+
+fn read_role(path: &str, value: Option<&Value>) -> Result<Role, RequestError> {
+    let param = format!("{path}.role");
+    let expected = "\"system\", \"developer\", \"user\", \"assistant\" or \"tool\"";
+    let Some(value) = value.filter(|value| !value.is_null()) else {
+        return Err(RequestError::Missing {
+            param,
+            expected: expected.to_owned(),
+        });
+    };
+    match value.as_str() {
+        Some("system" | "developer") => Ok(Role::System),
+        Some("user") => Ok(Role::User),
+        Some("assistant") => Ok(Role::Assistant),
+        Some("tool") => Ok(Role::Tool),
+        _ => Err(RequestError::invalid(param, expected, value)),
+    }
+}
+
+fn read_content(path: &str, value: Option<&Value>) -> Result<String, RequestError> {
+    let param = format!("{path}.content");
+    match value {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Array(parts)) => {
+            let texts: Result<Vec<&str>, RequestError> = parts
+                .iter()
+                .enumerate()
+                .map(|(idx, part)| read_part(&format!("{param}[{idx}]"), part))
+                .collect();
+            Ok(texts?.join("\n"))
+        }
+        None | Some(Value::Null) => Err(RequestError::Missing {
+            param,
+            expected: "a string or a list of text parts".to_owned(),
+        }),
+        Some(other) => Err(RequestError::invalid(
+            param,
+            "a string or a list of text parts",
+            other,
+        )),
+    }
+}
+
+fn read_part<'a>(path: &str, part: &'a Value) -> Result<&'a str, RequestError> {
+    match part.get("type").and_then(Value::as_str) {
+        Some("text") => {
+            let text = part.get("text").unwrap_or(&Value::Null);
+            text.as_str()
+                .ok_or_else(|| RequestError::invalid(format!("{path}.text"), "a string", text))
+        }
+        Some(_) => Err(RequestError::Unsupported {
+            param: format!("{path}.type"),
+            accepted: "\"text\"".to_owned(),
+        }),
+        None => Err(RequestError::invalid(path, "a part with a 'type'", part)),
+    }
+}
+
+fn optional_text(
+    path: &str,
+    key: &str,
+    object: &Map<String, Value>,
+) -> Result<Option<String>, RequestError> {
+    match object.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(RequestError::invalid(
+            format!("{path}.{key}"),
+            "a string",
+            other,
+        )),
+    }
+}

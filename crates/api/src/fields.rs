@@ -1,0 +1,468 @@
+//! The one table of everything a client is known to send, and what becomes of it.
+//!
+//! A field is obeyed, or it is a hint that may be taken or left, or it asks for
+//! something that is not built: then it is refused by name, unless its value is one that
+//! asks for nothing (`n: 1`, `logprobs: false`, `tools: []`). So no known parameter is
+//! ever silently ignored. Fields that are in no dialect we know are passed over and
+//! reported, so that the server can say so once in its log. `null` is the same as
+//! absent, everywhere.
+//!
+//! `docs/reference/parameters.md` lists this table; a test keeps the two in step.
+//!
+//! Source: OpenAI's reference; vLLM's chat and completion protocols; llama.cpp's server.
+
+use serde_json::{Map, Value};
+
+use crate::error::RequestError;
+
+/// Which request a field belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// `/v1/chat/completions` and `/v1/completions`.
+    Both,
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completion,
+}
+
+/// One endpoint that reads its fields along the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completion,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// The key in the request's object.
+    pub name: &'static str,
+    /// Where it may stand.
+    pub on: On,
+    /// What becomes of it.
+    pub rule: Rule,
+    /// What it does, or why it does nothing, for the reference.
+    pub note: &'static str,
+}
+
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug)]
+pub enum Rule {
+    /// Read, checked and done as asked.
+    Obeyed(Shape),
+    /// Checked, and then without effect: a label or a hint by its own definition.
+    Hint(Shape),
+    /// Not built: accepted only with a value that asks for nothing.
+    Neutral(&'static [Neutral]),
+    /// Not built, and every value asks for something.
+    Refused,
+}
+
+/// Type and bounds of a value.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// Any number in a closed interval.
+    Number {
+        /// Smallest.
+        min: f64,
+        /// Largest.
+        max: f64,
+        /// The interval in words.
+        says: &'static str,
+    },
+    /// A whole number in a closed interval, written as one (`1`, not `1.0`).
+    Integer {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// `true` or `false`.
+    Flag,
+    /// A string of bounded length.
+    Text {
+        /// Bytes at most.
+        bytes_max: usize,
+    },
+    /// One of a few words.
+    OneOf(&'static [&'static str]),
+    /// A JSON object.
+    Object,
+    /// Read by a function of its own.
+    Structured(&'static str),
+}
+
+/// A value that asks for nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum Neutral {
+    /// `true` or `false`.
+    Flag(#[doc = "Which."] bool),
+    /// A number, however it is written.
+    Number(#[doc = "Which."] f64),
+    /// A word.
+    Text(#[doc = "Which."] &'static str),
+    /// A list of words.
+    List(#[doc = "The words; none for the empty list."] &'static [&'static str]),
+    /// `{"type": word}` and nothing else.
+    Type(#[doc = "The word."] &'static str),
+}
+
+const fn obeyed(name: &'static str, on: On, shape: Shape, note: &'static str) -> Field {
+    Field {
+        name,
+        on,
+        rule: Rule::Obeyed(shape),
+        note,
+    }
+}
+
+const fn hint(name: &'static str, shape: Shape, note: &'static str) -> Field {
+    Field {
+        name,
+        on: On::Both,
+        rule: Rule::Hint(shape),
+        note,
+    }
+}
+
+const fn neutral(name: &'static str, values: &'static [Neutral], note: &'static str) -> Field {
+    Field {
+        name,
+        on: On::Both,
+        rule: Rule::Neutral(values),
+        note,
+    }
+}
+
+const fn refused(name: &'static str, note: &'static str) -> Field {
+    Field {
+        name,
+        on: On::Both,
+        rule: Rule::Refused,
+        note,
+    }
+}
+
+/// Answer tokens are counted in 32 bits.
+const TOKENS_MAX: i64 = u32::MAX as i64;
+const OFF: &[Neutral] = &[Neutral::Flag(false)];
+const ON: &[Neutral] = &[Neutral::Flag(true)];
+const ZERO: &[Neutral] = &[Neutral::Number(0.0)];
+const ONE: &[Neutral] = &[Neutral::Number(1.0)];
+const NOTHING: &[Neutral] = &[Neutral::List(&[])];
+const TEMPERATURE: Shape = Shape::Number {
+    min: 0.0,
+    max: 2.0,
+    says: "a number from 0 to 2",
+};
+const PENALTY: Shape = Shape::Number {
+    min: -2.0,
+    max: 2.0,
+    says: "a number from -2 to 2",
+};
+const TOP_P: Shape = Shape::Number {
+    min: f64::MIN_POSITIVE,
+    max: 1.0,
+    says: "a number above 0 and at most 1",
+};
+const MIN_P: Shape = Shape::Number {
+    min: 0.0,
+    max: 1.0,
+    says: "a number from 0 to 1",
+};
+// Not below 0.01: logits are divided by it, and the quotient must stay a number.
+const REPETITION: Shape = Shape::Number {
+    min: 0.01,
+    max: 10.0,
+    says: "a number from 0.01 to 10",
+};
+
+/// The table.
+#[rustfmt::skip]
+pub const FIELDS: &[Field] = &[
+    // What is asked, and how it comes back.
+    obeyed("model", On::Both, Shape::Text { bytes_max: 512 }, "a served name; the default model if absent"),
+    obeyed("messages", On::Chat, Shape::Structured("a list of messages"), "the conversation; see below"),
+    obeyed("prompt", On::Completion, Shape::Structured("a string, a list of strings, a list of token ids, or a list of such lists"), "several prompts give several choices, by index; control-token text in a string is read as control tokens"),
+    obeyed("stream", On::Both, Shape::Flag, "server-sent events"),
+    obeyed("stream_options", On::Both, Shape::Structured("an object"), "`include_usage`, `continuous_usage_stats`; only with `stream`"),
+    obeyed("add_generation_prompt", On::Chat, Shape::Flag, "whether the template opens the assistant's turn; default true"),
+    obeyed("chat_template_kwargs", On::Chat, Shape::Object, "further variables of the chat template"),
+    obeyed("add_special_tokens", On::Completion, Shape::Flag, "whether a text prompt gets the model's BOS; default true"),
+    // When the answer ends.
+    obeyed("max_tokens", On::Both, Shape::Integer { min: 1, max: TOKENS_MAX }, "answer tokens at most; with the prompt it must fit the context"),
+    obeyed("max_completion_tokens", On::Chat, Shape::Integer { min: 1, max: TOKENS_MAX }, "wins over `max_tokens`"),
+    obeyed("min_tokens", On::Both, Shape::Integer { min: 0, max: TOKENS_MAX }, "no end token before this many; at most the answer limit"),
+    obeyed("stop", On::Both, Shape::Structured("a non-empty string, or a list of at most 4"), "texts that end the answer and are not part of it"),
+    obeyed("stop_token_ids", On::Both, Shape::Structured("a list of token ids"), "tokens that end the answer"),
+    obeyed("include_stop_str_in_output", On::Both, Shape::Flag, "keep the stop string that matched"),
+    obeyed("ignore_eos", On::Both, Shape::Flag, "go on past the model's own end tokens"),
+    // How tokens are chosen.
+    obeyed("temperature", On::Both, TEMPERATURE, "0 is greedy"),
+    obeyed("top_p", On::Both, TOP_P, "1 is off"),
+    obeyed("top_k", On::Both, Shape::Integer { min: -1, max: i32::MAX as i64 }, "-1 and 0 are off"),
+    obeyed("min_p", On::Both, MIN_P, "0 is off"),
+    obeyed("presence_penalty", On::Both, PENALTY, "looks at answer tokens only"),
+    obeyed("frequency_penalty", On::Both, PENALTY, "looks at answer tokens only"),
+    obeyed("repetition_penalty", On::Both, REPETITION, "looks at prompt and answer; 1 is off"),
+    obeyed("logit_bias", On::Both, Shape::Structured("an object of token ids (as strings) and numbers from -100 to 100"), "-100 bans, 100 forces"),
+    obeyed("seed", On::Both, Shape::Integer { min: i64::MIN, max: i64::MAX }, "same seed and request, same text; a fresh one if absent"),
+    // Labels and hints.
+    hint("user", Shape::Text { bytes_max: 4096 }, "a label"),
+    hint("metadata", Shape::Object, "labels"),
+    hint("safety_identifier", Shape::Text { bytes_max: 4096 }, "a label"),
+    hint("prompt_cache_key", Shape::Text { bytes_max: 4096 }, "a hint; prefixes are always found by content"),
+    hint("session_id", Shape::Text { bytes_max: 4096 }, "a hint for routers"),
+    hint("service_tier", Shape::OneOf(&["auto", "default"]), "there is one tier"),
+    neutral("store", OFF, "nothing is stored"),
+    neutral("prompt_cache_retention", &[Neutral::Text("in_memory")], "the prefix cache is in memory"),
+    // Known in OpenAI's API, not built yet.
+    neutral("n", ONE, "one answer a prompt"),
+    neutral("best_of", ONE, "one answer a prompt"),
+    neutral("logprobs", OFF, "no log probabilities"),
+    neutral("top_logprobs", ZERO, "no log probabilities"),
+    neutral("tools", NOTHING, "no tools"),
+    neutral("tool_choice", &[Neutral::Text("none")], "no tools"),
+    neutral("parallel_tool_calls", ON, "no tools"),
+    neutral("functions", NOTHING, "no tools"),
+    neutral("function_call", &[Neutral::Text("none")], "no tools"),
+    neutral("response_format", &[Neutral::Type("text")], "no constrained output"),
+    neutral("reasoning_effort", &[Neutral::Text("none")], "no reasoning control"),
+    neutral("modalities", &[Neutral::List(&["text"])], "text only"),
+    neutral("verbosity", &[Neutral::Text("medium")], "no verbosity control"),
+    neutral("suffix", &[Neutral::Text("")], "no insertion"),
+    neutral("echo", OFF, "the prompt is not repeated"),
+    refused("audio", "text only"),
+    refused("prediction", "no predicted output"),
+    refused("web_search_options", "no search"),
+    // vLLM's extras.
+    neutral("use_beam_search", OFF, "no beam search"),
+    neutral("length_penalty", ONE, "no beam search"),
+    neutral("skip_special_tokens", ON, "control tokens are never part of the answer"),
+    neutral("spaces_between_special_tokens", ON, "control tokens are never part of the answer"),
+    refused("truncate_prompt_tokens", "a prompt is never cut"),
+    refused("truncation_side", "a prompt is never cut"),
+    refused("prompt_logprobs", "no log probabilities"),
+    refused("logprob_token_ids", "no log probabilities"),
+    refused("allowed_token_ids", "no constrained output"),
+    neutral("bad_words", NOTHING, "no banned words; `logit_bias` bans tokens"),
+    neutral("continue_final_message", OFF, "an answer starts a turn of its own"),
+    neutral("documents", NOTHING, "no retrieval"),
+    refused("chat_template", "the model's own template is used"),
+    refused("mm_processor_kwargs", "text only"),
+    refused("structured_outputs", "no constrained output"),
+    refused("guided_json", "no constrained output"),
+    refused("guided_regex", "no constrained output"),
+    refused("guided_choice", "no constrained output"),
+    refused("guided_grammar", "no constrained output"),
+    refused("guided_decoding_backend", "no constrained output"),
+    neutral("priority", ZERO, "first come, first served"),
+    refused("request_id", "send the header `x-request-id`"),
+    neutral("return_tokens_as_token_ids", OFF, "no log probabilities"),
+    neutral("return_token_ids", OFF, "text only"),
+    neutral("return_prompt_text", OFF, "the prompt is not repeated"),
+    refused("cache_salt", "the prefix cache is shared by all callers"),
+    refused("kv_transfer_params", "no transfer of KV blocks"),
+    refused("vllm_xargs", "no extensions"),
+    refused("thinking_token_budget", "no reasoning control"),
+    neutral("include_reasoning", ON, "reasoning is part of the text"),
+    refused("repetition_detection", "no repetition detection"),
+    neutral("stream_interval", ONE, "an event a token"),
+    // llama.cpp's extras.
+    neutral("cache_prompt", ON, "prefixes are cached for all or for none"),
+    neutral("id_slot", &[Neutral::Number(-1.0)], "there are no slots"),
+    refused("n_predict", "send `max_tokens`"),
+    refused("grammar", "no constrained output"),
+    refused("json_schema", "no constrained output"),
+    neutral("mirostat", ZERO, "no mirostat"),
+    refused("mirostat_tau", "no mirostat"),
+    refused("mirostat_eta", "no mirostat"),
+    neutral("dry_multiplier", ZERO, "no DRY penalty"),
+    refused("dry_base", "no DRY penalty"),
+    refused("dry_allowed_length", "no DRY penalty"),
+    refused("dry_penalty_last_n", "no DRY penalty"),
+    refused("dry_sequence_breakers", "no DRY penalty"),
+    neutral("xtc_probability", ZERO, "no XTC"),
+    refused("xtc_threshold", "no XTC"),
+    neutral("typical_p", ONE, "no typical sampling"),
+    neutral("repeat_penalty", ONE, "send `repetition_penalty`"),
+    refused("repeat_last_n", "penalties look at everything"),
+    neutral("timings_per_token", OFF, "timings are in `/metrics`"),
+    neutral("reasoning_format", &[Neutral::Text("none")], "reasoning is part of the text"),
+    refused("reasoning_control", "no reasoning control"),
+    neutral("n_probs", ZERO, "no log probabilities"),
+    refused("samplers", "the order of samplers is fixed"),
+];
+
+/// A request's object after the walk: every known field is of its shape.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    object: Map<String, Value>,
+    /// Keys in no dialect we know, in the request's order.
+    pub unknown: Vec<String>,
+}
+
+impl Fields {
+    /// Walks an object along the table.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Invalid`] or [`RequestError::Unsupported`] for the first field, in
+    /// the request's own order, that breaks its rule. A field of the other endpoint
+    /// counts as unsupported here.
+    pub fn read(object: Map<String, Value>, endpoint: Endpoint) -> Result<Fields, RequestError> {
+        let mut unknown = Vec::new();
+        for (key, value) in &object {
+            if value.is_null() {
+                continue;
+            }
+            match FIELDS.iter().find(|field| field.name == key) {
+                Some(field) if field.on.includes(endpoint) => field.check(value)?,
+                Some(field) => return Err(unsupported(field.name, &[])),
+                None => unknown.push(key.clone()),
+            }
+        }
+        Ok(Fields { object, unknown })
+    }
+
+    /// A field's value; `None` if absent or null.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        debug_assert!(
+            FIELDS.iter().any(|field| field.name == name),
+            "{name} is in the table"
+        );
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Takes a field's value out, to own it without a copy.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        self.object
+            .get_mut(name)
+            .map(Value::take)
+            .filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<f64> {
+        self.get(name).and_then(Value::as_f64)
+    }
+
+    pub(crate) fn integer(&self, name: &str) -> Option<i64> {
+        self.get(name).and_then(Value::as_i64)
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name).and_then(Value::as_bool)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(Value::as_str)
+    }
+}
+
+impl On {
+    fn includes(self, endpoint: Endpoint) -> bool {
+        match self {
+            On::Both => true,
+            On::Chat => endpoint == Endpoint::Chat,
+            On::Completion => endpoint == Endpoint::Completion,
+        }
+    }
+}
+
+impl Field {
+    fn check(&self, value: &Value) -> Result<(), RequestError> {
+        match self.rule {
+            Rule::Obeyed(shape) | Rule::Hint(shape) => shape.check(self.name, value),
+            Rule::Neutral(accepted) if accepted.iter().any(|neutral| neutral.is(value)) => Ok(()),
+            Rule::Neutral(accepted) => Err(unsupported(self.name, accepted)),
+            Rule::Refused => Err(unsupported(self.name, &[])),
+        }
+    }
+}
+
+fn unsupported(param: &str, accepted: &[Neutral]) -> RequestError {
+    let words: Vec<String> = accepted.iter().map(Neutral::says).collect();
+    RequestError::Unsupported {
+        param: param.to_owned(),
+        accepted: words.join(" or "),
+    }
+}
+
+impl Shape {
+    fn check(&self, param: &str, value: &Value) -> Result<(), RequestError> {
+        let fits = match self {
+            Shape::Number { min, max, .. } => value
+                .as_f64()
+                .is_some_and(|number| (*min..=*max).contains(&number)),
+            Shape::Integer { min, max } => value
+                .as_i64()
+                .is_some_and(|number| (*min..=*max).contains(&number)),
+            Shape::Flag => value.is_boolean(),
+            Shape::Text { bytes_max } => {
+                value.as_str().is_some_and(|text| text.len() <= *bytes_max)
+            }
+            Shape::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+            Shape::Object => value.is_object(),
+            // Its reader reports faults deeper down, with their path.
+            Shape::Structured(_) => true,
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(RequestError::invalid(param, self.says(), value))
+        }
+    }
+
+    /// What is allowed, in words.
+    pub fn says(&self) -> String {
+        match self {
+            Shape::Number { says, .. } | Shape::Structured(says) => (*says).to_owned(),
+            Shape::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Shape::Flag => "true or false".to_owned(),
+            Shape::Text { bytes_max } => format!("a string of at most {bytes_max} bytes"),
+            Shape::OneOf(words) => {
+                let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                quoted.join(" or ")
+            }
+            Shape::Object => "an object".to_owned(),
+        }
+    }
+}
+
+impl Neutral {
+    fn is(&self, value: &Value) -> bool {
+        match self {
+            Neutral::Flag(flag) => value.as_bool() == Some(*flag),
+            Neutral::Number(number) => value.as_f64() == Some(*number),
+            Neutral::Text(text) => value.as_str() == Some(text),
+            Neutral::List(words) => value.as_array().is_some_and(|items| {
+                items.len() == words.len()
+                    && items
+                        .iter()
+                        .zip(*words)
+                        .all(|(item, word)| item.as_str() == Some(word))
+            }),
+            Neutral::Type(word) => value.as_object().is_some_and(|object| {
+                object.len() == 1 && object.get("type").and_then(Value::as_str) == Some(word)
+            }),
+        }
+    }
+
+    /// The value as JSON.
+    pub fn says(&self) -> String {
+        match self {
+            Neutral::Flag(flag) => flag.to_string(),
+            Neutral::Number(number) => number.to_string(),
+            Neutral::Text(text) => format!("\"{text}\""),
+            Neutral::List(words) => Value::from(words.to_vec()).to_string(),
+            Neutral::Type(word) => format!("{{\"type\":\"{word}\"}}"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "fields_tests.rs"]
+mod tests;

@@ -1,0 +1,164 @@
+//! The table, walked: every field clients are known to send is in it, and each row does
+//! what its rule says.
+
+use serde_json::json;
+
+use super::*;
+
+/// Every field that the contract of the API surface names, by dialect.
+const OPENAI: &str = "model messages max_tokens max_completion_tokens temperature top_p n stream stream_options stop \
+    presence_penalty frequency_penalty logit_bias logprobs top_logprobs seed response_format tools tool_choice \
+    parallel_tool_calls reasoning_effort user metadata store service_tier safety_identifier prompt_cache_key";
+const VLLM: &str = "use_beam_search top_k min_p repetition_penalty length_penalty stop_token_ids include_stop_str_in_output \
+    ignore_eos min_tokens skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens truncation_side \
+    prompt_logprobs logprob_token_ids allowed_token_ids bad_words echo add_generation_prompt continue_final_message \
+    add_special_tokens documents chat_template chat_template_kwargs mm_processor_kwargs structured_outputs priority \
+    request_id session_id return_tokens_as_token_ids return_token_ids return_prompt_text cache_salt kv_transfer_params \
+    vllm_xargs thinking_token_budget include_reasoning repetition_detection stream_interval";
+const LLAMA_CPP: &str = "cache_prompt id_slot n_predict grammar json_schema mirostat mirostat_tau mirostat_eta \
+    dry_multiplier dry_base dry_allowed_length dry_penalty_last_n dry_sequence_breakers xtc_probability xtc_threshold \
+    timings_per_token reasoning_format reasoning_control n_probs samplers";
+const MORE: &str = "best_of functions function_call suffix audio modalities prediction prompt";
+
+fn read(name: &str, value: Value) -> Result<Fields, RequestError> {
+    let field = FIELDS.iter().find(|field| field.name == name);
+    let endpoint = match field.map(|field| field.on) {
+        Some(On::Completion) => Endpoint::Completion,
+        _ => Endpoint::Chat,
+    };
+    let mut object = Map::new();
+    object.insert(name.to_owned(), value);
+    Fields::read(object, endpoint)
+}
+
+#[test]
+fn every_field_that_clients_send_is_in_the_table() {
+    let named = [OPENAI, VLLM, LLAMA_CPP, MORE]
+        .into_iter()
+        .flat_map(str::split_whitespace);
+    let missing: Vec<&str> = named
+        .filter(|name| !FIELDS.iter().any(|field| field.name == *name))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
+#[test]
+fn no_field_has_two_rows() {
+    for (idx, field) in FIELDS.iter().enumerate() {
+        let twin = FIELDS[..idx].iter().find(|other| other.name == field.name);
+        assert!(twin.is_none(), "{}", field.name);
+    }
+}
+
+#[test]
+fn null_is_absent_for_every_field() {
+    for field in FIELDS {
+        let fields = read(field.name, Value::Null).unwrap_or_else(|error| panic!("{error}"));
+        assert!(fields.get(field.name).is_none());
+        assert!(fields.unknown.is_empty());
+    }
+}
+
+#[test]
+fn what_is_not_built_is_refused_by_name_and_its_neutral_value_is_not() {
+    // No neutral value of any row is one of these.
+    let asking = [json!(7), json!("x"), json!({"x": 1}), json!(["x"])];
+    for field in FIELDS {
+        let accepted = match field.rule {
+            Rule::Obeyed(_) | Rule::Hint(_) => continue,
+            Rule::Neutral(accepted) => accepted,
+            Rule::Refused => &[],
+        };
+        for value in &asking {
+            let error = read(field.name, value.clone()).expect_err(field.name);
+            assert!(matches!(error, RequestError::Unsupported { .. }), "{error}");
+            assert_eq!(error.param(), Some(field.name));
+        }
+        for neutral in accepted {
+            let value = serde_json::from_str(&neutral.says()).expect("neutral values are JSON");
+            read(field.name, value).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}
+
+/// Case F7.
+#[test]
+fn numbers_outside_their_bounds_are_refused_by_name() {
+    let hostile = [
+        json!(1e30),
+        json!(-1e30),
+        json!("1"),
+        json!([1]),
+        json!({}),
+        json!(true),
+        json!("NaN"),
+    ];
+    for field in FIELDS {
+        let (Rule::Obeyed(shape) | Rule::Hint(shape)) = field.rule else {
+            continue;
+        };
+        let outside = match shape {
+            Shape::Number { min, max, .. } => vec![json!(max + 0.001), json!(min - 0.001)],
+            Shape::Integer { max: i64::MAX, .. } => {
+                vec![
+                    json!(9_223_372_036_854_775_808_u64),
+                    json!(18_446_744_073_709_551_616_f64),
+                    json!(1.5),
+                ]
+            }
+            Shape::Integer { min, max } => {
+                vec![json!(min - 1), json!(max + 1), json!(1.5), json!(1.0)]
+            }
+            _ => continue,
+        };
+        for value in outside.into_iter().chain(hostile.clone()) {
+            let error = read(field.name, value.clone()).expect_err(field.name);
+            assert!(
+                matches!(error, RequestError::Invalid { .. }),
+                "{value}: {error}"
+            );
+            assert_eq!(error.param(), Some(field.name));
+        }
+    }
+}
+
+#[test]
+fn bounds_themselves_are_accepted() {
+    for field in FIELDS {
+        let (Rule::Obeyed(shape) | Rule::Hint(shape)) = field.rule else {
+            continue;
+        };
+        let values = match shape {
+            Shape::Number { min, max, .. } => vec![json!(min), json!(max), json!(1)],
+            Shape::Integer { min, max } => vec![json!(min), json!(max)],
+            Shape::Flag => vec![json!(true), json!(false)],
+            Shape::Text { .. } => vec![json!("x")],
+            Shape::OneOf(words) => words.iter().map(|word| json!(word)).collect(),
+            Shape::Object => vec![json!({})],
+            Shape::Structured(_) => continue,
+        };
+        for value in values {
+            read(field.name, value).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}
+
+#[test]
+fn a_field_of_the_other_endpoint_is_refused_here() {
+    let object = |name: &str| Map::from_iter([(name.to_owned(), json!(true))]);
+    for field in FIELDS {
+        let other = match field.on {
+            On::Both => continue,
+            On::Chat => Endpoint::Completion,
+            On::Completion => Endpoint::Chat,
+        };
+        let error = Fields::read(object(field.name), other).expect_err(field.name);
+        assert_eq!(error.param(), Some(field.name));
+    }
+}
+
+#[test]
+fn a_field_in_no_dialect_is_passed_over_and_reported() {
+    let fields = read("frobnicate", json!({"x": 1})).unwrap();
+    assert_eq!(fields.unknown, ["frobnicate"]);
+}
