@@ -2,6 +2,7 @@
 #![deny(missing_docs)]
 pub mod aligned;
 pub mod isa;
+pub mod kv;
 pub mod matrix;
 pub mod ops;
 pub mod pool;

@@ -1,0 +1,437 @@
+//! The bytes of one layer's KV cache: blocks of 16 positions, laid out for SIMD.
+//!
+//! The one idea: keys are stored *transposed* within a block, so that the scores of 16
+//! positions are 16 lanes of one register and no score needs a horizontal sum; values are
+//! stored as rows, because an output is a sum over positions. Both are read front to back.
+//!
+//! ```text
+//! keys    [num_blocks][num_kv_heads][head_dim][16 positions]
+//! values  [num_blocks][num_kv_heads][16 positions][value_stride]   value_stride: head_dim up to a multiple of 16
+//!
+//! one block, one head:      keys                     values
+//!                     d0 | p0 p1 .. p15         p0 | d0 d1 d2 ..
+//!                     d1 | p0 p1 .. p15         p1 | d0 d1 d2 ..
+//!                     .. |                      .. |
+//! ```
+//!
+//! Not here: who owns a block (the scheduler's accounting), and reading (`ops::attention`).
+//!
+//! Source: paged attention, Kwon et al. 2023, <https://arxiv.org/abs/2309.06180>.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use bytemuck::Pod;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use crate::ops::split_work;
+use crate::pool::{Disjoint, Pool};
+
+/// Positions that one block holds: the lanes of a 512-bit register of floats.
+pub const BLOCK_TOKENS: usize = 16;
+
+/// How a key or value element is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvType {
+    /// 32 bits: exact.
+    F32,
+    /// IEEE half: 11 significant bits, magnitudes up to 65504.
+    F16,
+    /// bfloat16: 8 significant bits, the range of f32.
+    Bf16,
+}
+
+/// Everything that fixes the size of one layer's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Heads that have keys and values of their own.
+    pub num_kv_heads: usize,
+    /// Elements of one head's key, and of its value.
+    pub head_dim: usize,
+    /// Storage of an element.
+    pub element: KvType,
+}
+
+impl KvShape {
+    /// Bytes that one block of one layer takes, keys and values together.
+    pub fn block_bytes(&self) -> usize {
+        let elements = self.key_block_len() + self.value_block_len();
+        elements * self.num_kv_heads * self.element_bytes()
+    }
+
+    /// Elements between two positions of a head's values.
+    pub(crate) fn value_stride(&self) -> usize {
+        self.head_dim.next_multiple_of(16)
+    }
+
+    /// Elements of one head's keys in one block.
+    pub(crate) fn key_block_len(&self) -> usize {
+        self.head_dim * BLOCK_TOKENS
+    }
+
+    /// Elements of one head's values in one block.
+    pub(crate) fn value_block_len(&self) -> usize {
+        self.value_stride() * BLOCK_TOKENS
+    }
+
+    fn element_bytes(&self) -> usize {
+        match self.element {
+            KvType::F32 => 4,
+            KvType::F16 | KvType::Bf16 => 2,
+        }
+    }
+}
+
+/// Where one position of one sequence is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvSlot {
+    /// Index of the block.
+    pub block: u32,
+    /// Position within it, `0..BLOCK_TOKENS`.
+    pub offset: u32,
+}
+
+impl KvSlot {
+    /// The slot of `position` in a sequence with the block table `blocks`.
+    ///
+    /// # Panics
+    ///
+    /// If the table is too short.
+    pub fn of(blocks: &[u32], position: usize) -> KvSlot {
+        KvSlot {
+            block: blocks[position / BLOCK_TOKENS],
+            offset: (position % BLOCK_TOKENS) as u32,
+        }
+    }
+}
+
+/// Why a cache could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum KvError {
+    /// `num_blocks` blocks of this shape exceed the address space.
+    #[error("{num_blocks} KV blocks of {block_bytes} bytes are more than can be addressed")]
+    TooLarge {
+        /// Blocks asked for.
+        num_blocks: usize,
+        /// Bytes of each.
+        block_bytes: usize,
+    },
+    /// The system refused the memory.
+    #[error("no memory for {bytes} bytes of KV cache")]
+    NoMemory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// One layer's keys and values.
+///
+/// Memory is reserved at once but taken from the system only when a block is first written:
+/// a large pool costs nothing until it is used.
+#[derive(Debug)]
+pub struct KvPages {
+    shape: KvShape,
+    num_blocks: usize,
+    keys: ZeroPages,
+    values: ZeroPages,
+}
+
+impl KvPages {
+    /// Room for `num_blocks` blocks, all zero.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError`] if the size overflows or the system refuses it.
+    ///
+    /// # Panics
+    ///
+    /// If a dimension is zero.
+    pub fn new(shape: KvShape, num_blocks: usize) -> Result<KvPages, KvError> {
+        assert!(
+            shape.num_kv_heads > 0 && shape.head_dim > 0 && num_blocks > 0,
+            "an empty KV cache: {shape:?}, {num_blocks} blocks"
+        );
+        let part = |block_len: usize| {
+            let too_large = KvError::TooLarge {
+                num_blocks,
+                block_bytes: shape.block_bytes(),
+            };
+            let bytes =
+                num_blocks.checked_mul(block_len * shape.num_kv_heads * shape.element_bytes());
+            ZeroPages::new(
+                bytes
+                    .filter(|&bytes| bytes <= isize::MAX as usize)
+                    .ok_or(too_large)?,
+            )
+        };
+        Ok(KvPages {
+            shape,
+            num_blocks,
+            keys: part(shape.key_block_len())?,
+            values: part(shape.value_block_len())?,
+        })
+    }
+
+    /// The shape given to [`KvPages::new`].
+    pub fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    /// Blocks there is room for; block ids are `0..num_blocks`.
+    pub fn num_blocks(&self) -> usize {
+        self.num_blocks
+    }
+
+    /// Stores the keys and values of a step's rows; row `r` goes to `slots[r]`. One parallel region.
+    ///
+    /// Elements are rounded to nearest even. Magnitudes beyond the storage type become its
+    /// largest finite value, because an infinity would turn every later answer that reads it into NaN.
+    /// If two rows name one slot, the later row stays.
+    ///
+    /// # Shapes
+    ///
+    /// `keys`, `values`: `[slots.len(), num_kv_heads, head_dim]`.
+    ///
+    /// # Panics
+    ///
+    /// If a slice has another length or a slot is out of range; nothing is stored then.
+    pub fn write(&mut self, pool: &Pool, slots: &[KvSlot], keys: &[f32], values: &[f32]) {
+        let row_len = self.shape.num_kv_heads * self.shape.head_dim;
+        assert_eq!(
+            keys.len(),
+            slots.len() * row_len,
+            "keys are [{}, {row_len}]",
+            slots.len()
+        );
+        assert_eq!(
+            values.len(),
+            slots.len() * row_len,
+            "values are [{}, {row_len}]",
+            slots.len()
+        );
+        for slot in slots {
+            assert!(
+                (slot.block as usize) < self.num_blocks,
+                "{slot:?} of {} blocks",
+                self.num_blocks
+            );
+            assert!(
+                (slot.offset as usize) < BLOCK_TOKENS,
+                "{slot:?} is outside its block"
+            );
+        }
+        let rows = NewRows {
+            slots,
+            keys,
+            values,
+        };
+        match self.shape.element {
+            KvType::F32 => self.write_as::<f32>(pool, &rows),
+            KvType::F16 => self.write_as::<f16>(pool, &rows),
+            KvType::Bf16 => self.write_as::<bf16>(pool, &rows),
+        }
+    }
+
+    /// Workers share the columns, not the rows: so no two write one element, whatever the slots are.
+    fn write_as<E: KvElement>(&mut self, pool: &Pool, rows: &NewRows<'_>) {
+        let shape = self.shape;
+        let keys = Disjoint::new(bytemuck::cast_slice_mut::<u8, E>(self.keys.bytes_mut()));
+        let values = Disjoint::new(bytemuck::cast_slice_mut::<u8, E>(self.values.bytes_mut()));
+        let num_cols = shape.num_kv_heads * shape.head_dim;
+        split_work(pool, num_cols, rows.slots.len() * 4, &|cols| {
+            for (row_idx, slot) in rows.slots.iter().enumerate() {
+                let (block, offset) = (slot.block as usize, slot.offset as usize);
+                convert_chunks::<E>(
+                    rows.keys,
+                    row_idx * num_cols,
+                    cols.clone(),
+                    |col, elements| {
+                        for (idx, &element) in elements.iter().enumerate() {
+                            let at = (block * num_cols + col + idx) * BLOCK_TOKENS + offset;
+                            // SAFETY: columns `cols` belong to this worker alone.
+                            unsafe { keys.slice(at..at + 1) }.fill(element);
+                        }
+                    },
+                );
+                convert_chunks::<E>(
+                    rows.values,
+                    row_idx * num_cols,
+                    cols.clone(),
+                    |col, elements| {
+                        for (idx, &element) in elements.iter().enumerate() {
+                            let (head, dim) =
+                                ((col + idx) / shape.head_dim, (col + idx) % shape.head_dim);
+                            let row = (block * shape.num_kv_heads + head) * BLOCK_TOKENS + offset;
+                            let at = row * shape.value_stride() + dim;
+                            // SAFETY: as above.
+                            unsafe { values.slice(at..at + 1) }.fill(element);
+                        }
+                    },
+                );
+            }
+        });
+    }
+
+    /// All keys, `[num_blocks][num_kv_heads][head_dim][16]`.
+    ///
+    /// # Panics
+    ///
+    /// If the elements are not of type `E`.
+    pub(crate) fn keys<E: KvElement>(&self) -> &[E] {
+        assert_eq!(self.shape.element, E::TYPE);
+        bytemuck::cast_slice(self.keys.bytes())
+    }
+
+    /// All values, `[num_blocks][num_kv_heads][16][value_stride]`.
+    ///
+    /// # Panics
+    ///
+    /// If the elements are not of type `E`.
+    pub(crate) fn values<E: KvElement>(&self) -> &[E] {
+        assert_eq!(self.shape.element, E::TYPE);
+        bytemuck::cast_slice(self.values.bytes())
+    }
+}
+
+/// What [`KvPages::write`] stores.
+struct NewRows<'a> {
+    slots: &'a [KvSlot],
+    keys: &'a [f32],
+    values: &'a [f32],
+}
+
+/// Calls `store(first_col, elements)` for pieces of columns `cols` of the row that starts at `row_start`.
+fn convert_chunks<E: KvElement>(
+    source: &[f32],
+    row_start: usize,
+    cols: Range<usize>,
+    mut store: impl FnMut(usize, &[E]),
+) {
+    const CHUNK: usize = 64;
+    let mut elements = [E::zeroed(); CHUNK];
+    let mut saturated = [0.0f32; CHUNK];
+    let mut col = cols.start;
+    while col < cols.end {
+        let num_cols = CHUNK.min(cols.end - col);
+        for (to, &from) in saturated
+            .iter_mut()
+            .zip(&source[row_start + col..][..num_cols])
+        {
+            *to = from.clamp(-E::LARGEST, E::LARGEST);
+        }
+        E::convert(&saturated[..num_cols], &mut elements[..num_cols]);
+        store(col, &elements[..num_cols]);
+        col += num_cols;
+    }
+}
+
+/// A storage type of keys and values.
+pub(crate) trait KvElement: Pod + Send + Sync {
+    /// Its name at run time.
+    const TYPE: KvType;
+    /// Largest finite magnitude.
+    const LARGEST: f32;
+    /// The exact value.
+    fn to_f32(self) -> f32;
+    /// Rounds to nearest even; slices of one length, magnitudes at most [`KvElement::LARGEST`].
+    fn convert(from: &[f32], to: &mut [Self]);
+}
+
+impl KvElement for f32 {
+    const TYPE: KvType = KvType::F32;
+    const LARGEST: f32 = f32::MAX;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+    fn convert(from: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
+impl KvElement for f16 {
+    const TYPE: KvType = KvType::F16;
+    const LARGEST: f32 = 65504.0;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f16::to_f32(self)
+    }
+    fn convert(from: &[f32], to: &mut [f16]) {
+        to.convert_from_f32_slice(from);
+    }
+}
+
+impl KvElement for bf16 {
+    const TYPE: KvType = KvType::Bf16;
+    /// `0x7f7f` as bfloat16.
+    const LARGEST: f32 = f32::from_bits(0x7f7f_0000);
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        bf16::to_f32(self)
+    }
+    fn convert(from: &[f32], to: &mut [bf16]) {
+        to.convert_from_f32_slice(from);
+    }
+}
+
+/// Zeroed memory that the system hands out page by page, on first touch.
+///
+/// `alloc_zeroed` is not enough: an allocation aligned to a cache line is zeroed by writing it.
+#[derive(Debug)]
+struct ZeroPages {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory is owned by this value alone, and plain bytes.
+unsafe impl Send for ZeroPages {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for ZeroPages {}
+
+impl ZeroPages {
+    /// `bytes` is at least 1.
+    fn new(bytes: usize) -> Result<ZeroPages, KvError> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        // SAFETY: a new private mapping at an address the system chooses touches no other memory.
+        let mapped = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        match mapped {
+            Ok(start) => Ok(ZeroPages {
+                start: NonNull::new(start.cast()).expect("a mapping is never at address 0"),
+                bytes,
+            }),
+            Err(errno) => Err(KvError::NoMemory {
+                bytes,
+                source: errno.into(),
+            }),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping is readable, zero-initialised, `bytes` long and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for ZeroPages {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `new` made; nothing borrows it any more.
+        // Unmapping one's own mapping cannot fail, and a destructor could not say so.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

@@ -1,0 +1,150 @@
+//! Root-mean-square normalisation of rows: `out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]`.
+//!
+//! The one idea: the sum of squares is always spread over 16 lanes and added up as one tree, so the three
+//! instruction sets give the same bits. `scalar.rs` is the definition; the other files compile it for wider registers.
+//!
+//! Weights are final multipliers: where a family's definition says `1 + weight`, the file's weights
+//! already hold the sum. Not here: LayerNorm, and biases.
+//!
+//! Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+use super::split_work;
+use crate::isa::{FloatIsa, Isa};
+use crate::pool::{Disjoint, Pool};
+use crate::rows::Rows;
+
+/// What a normalisation multiplies by and adds: one layer's constants.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNorm<'a> {
+    /// `[len]`: final multipliers. Its length is that of the vectors which are normalised.
+    pub weight: &'a [f32],
+    /// Added to the mean of squares.
+    pub epsilon: f32,
+}
+
+impl RmsNorm<'_> {
+    /// One vector; `out` has its length.
+    fn apply(self, isa: FloatIsa, input: &[f32], out: &mut [f32]) {
+        debug_assert!(input.len() == self.weight.len() && out.len() == self.weight.len());
+        match isa {
+            FloatIsa::Scalar => scalar::apply(self, input, out),
+            #[cfg(target_arch = "x86_64")]
+            FloatIsa::Avx2(proof) => avx2::apply(proof, self, input, out),
+            #[cfg(target_arch = "x86_64")]
+            FloatIsa::Avx512(proof) => avx512::apply(proof, self, input, out),
+        }
+    }
+}
+
+/// Normalises the rows of `input` into `out`, which prepares them for a matmul. One parallel region.
+///
+/// `out` was [reset](Rows::reset) to the number of rows and columns.
+///
+/// # Shapes
+///
+/// `input`: `[num_rows, cols]`; `norm.weight`: `[cols]`.
+///
+/// # Panics
+///
+/// If the shapes disagree.
+pub fn rms_norm(pool: &Pool, norm: RmsNorm<'_>, input: &[f32], out: &mut Rows) {
+    let cols = norm.weight.len();
+    assert_eq!(out.cols(), cols, "the weights are [{cols}]");
+    assert_eq!(
+        input.len(),
+        out.num_rows() * cols,
+        "the input is [{}, {cols}]",
+        out.num_rows()
+    );
+    let isa = Isa::current().floats();
+    out.fill(pool, |row_idx, row| {
+        norm.apply(isa, &input[row_idx * cols..][..cols], row)
+    });
+}
+
+/// Normalises every vector of `vectors` in place: each head of queries or keys, for example.
+/// At most one parallel region.
+///
+/// # Shapes
+///
+/// `vectors`: `[any number, norm.weight.len()]`.
+///
+/// # Panics
+///
+/// If `vectors` is not a whole number of vectors.
+pub fn rms_norm_in_place(pool: &Pool, norm: RmsNorm<'_>, vectors: &mut [f32]) {
+    let isa = Isa::current().floats();
+    for_each_vector(pool, norm, vectors, &|_, vector| {
+        scratch(vector.len(), |old| {
+            old.copy_from_slice(vector);
+            norm.apply(isa, old, vector);
+        })
+    });
+}
+
+/// Adds the normalised rows of `input` to `stream`: the residual connection of families that normalise a
+/// block's output. At most one parallel region.
+///
+/// # Shapes
+///
+/// `input`, `stream`: `[num_rows, norm.weight.len()]`.
+///
+/// # Panics
+///
+/// If the shapes disagree.
+pub fn rms_norm_add(pool: &Pool, norm: RmsNorm<'_>, input: &[f32], stream: &mut [f32]) {
+    assert_eq!(input.len(), stream.len(), "input and stream have one shape");
+    let cols = norm.weight.len();
+    let isa = Isa::current().floats();
+    for_each_vector(pool, norm, stream, &|idx, vector| {
+        scratch(cols, |normed| {
+            norm.apply(isa, &input[idx * cols..][..cols], normed);
+            for (sum, &value) in vector.iter_mut().zip(&*normed) {
+                *sum += value;
+            }
+        })
+    });
+}
+
+/// Calls `work(idx, vector)` for all vectors.
+fn for_each_vector(
+    pool: &Pool,
+    norm: RmsNorm<'_>,
+    vectors: &mut [f32],
+    work: &(dyn Fn(usize, &mut [f32]) + Sync),
+) {
+    let len = norm.weight.len();
+    assert!(
+        len > 0 && vectors.len().is_multiple_of(len),
+        "{} values are not whole vectors of {len}",
+        vectors.len()
+    );
+    let num_vectors = vectors.len() / len;
+    let shared = Disjoint::new(vectors);
+    split_work(pool, num_vectors, 2 * len, &|range| {
+        for idx in range {
+            // SAFETY: `split_work` gives each vector to one worker, which visits it once.
+            work(idx, unsafe { shared.slice(idx * len..(idx + 1) * len) });
+        }
+    });
+}
+
+/// Lends `len` floats that this thread keeps between calls; they hold anything.
+fn scratch(len: usize, work: impl FnOnce(&mut [f32])) {
+    use std::cell::RefCell;
+    thread_local! {
+        static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    }
+    SCRATCH.with_borrow_mut(|kept| {
+        if kept.len() < len {
+            kept.resize(len, 0.0);
+        }
+        work(&mut kept[..len]);
+    });
+}
