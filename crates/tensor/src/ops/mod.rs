@@ -4,10 +4,13 @@
 pub mod attention;
 pub mod elementwise;
 pub mod glu;
+pub mod matmul;
 pub mod norm;
 pub mod rope;
 
 mod math;
+
+pub use matmul::{Job, Store, matmul};
 
 use std::ops::Range;
 
