@@ -26,6 +26,10 @@
 //! Sources: paged attention, Kwon et al. 2023, <https://arxiv.org/abs/2309.06180>; online softmax, Milakov and Gimelshein
 //! 2018, <https://arxiv.org/abs/1805.02867>; soft caps, Gemma 2, <https://arxiv.org/abs/2408.00118>.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -129,9 +133,9 @@ fn attend_as<E: KvElement>(
     match isa {
         FloatIsa::Scalar => layer.attend_tiles(scalar::Scalar, pool, &tiles, &out),
         #[cfg(target_arch = "x86_64")]
-        FloatIsa::Avx2(_) => layer.attend_tiles(scalar::Scalar, pool, &tiles, &out),
+        FloatIsa::Avx2(proof) => layer.attend_tiles(proof, pool, &tiles, &out),
         #[cfg(target_arch = "x86_64")]
-        FloatIsa::Avx512(_) => layer.attend_tiles(scalar::Scalar, pool, &tiles, &out),
+        FloatIsa::Avx512(proof) => layer.attend_tiles(proof, pool, &tiles, &out),
     }
 }
 

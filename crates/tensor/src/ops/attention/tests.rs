@@ -283,3 +283,253 @@ fn the_formula_holds_for_windows_and_caps() {
         300,
     );
 }
+
+/// All ways of cutting the work must give the bits of the first.
+fn assert_same_bits(case: &Case, num_positions: usize, chunks: &[usize]) {
+    let prompt = Prompt::new(case, num_positions, 11);
+    let pools = [1, 2, 3].map(pool);
+    let want = run(Isa::Scalar, &pools[0], case, &prompt, num_positions);
+    for isa in Isa::available().filter(|isa| isa.floats() != FloatIsa::Scalar) {
+        for (pool, &chunk) in pools.iter().cycle().zip(chunks) {
+            let got = run(isa, pool, case, &prompt, chunk);
+            let differs = got
+                .iter()
+                .zip(&want)
+                .position(|(got, want)| got.to_bits() != want.to_bits());
+            assert_eq!(
+                differs,
+                None,
+                "{isa}, {} threads, chunks of {chunk}, {case:?}",
+                pool.num_threads()
+            );
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_isa_or_chunks_or_threads() {
+    for element in ELEMENTS {
+        assert_same_bits(&Case { element, ..CASE }, 600, &[1, 7, 16, 512, 600, 7]);
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_positions_that_a_window_hides() {
+    for window in [1, 5, 64, 129, 500] {
+        assert_same_bits(
+            &Case {
+                window: Some(window),
+                ..CASE
+            },
+            600,
+            &[600, 1, 7, 16, 512, 600],
+        );
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_chunks_under_a_soft_cap() {
+    assert_same_bits(
+        &Case {
+            softcap: Some(3.0),
+            ..CASE
+        },
+        300,
+        &[1, 7, 16, 300],
+    );
+    assert_same_bits(
+        &Case {
+            softcap: Some(3.0),
+            window: Some(40),
+            ..CASE
+        },
+        300,
+        &[300, 1, 7, 16],
+    );
+}
+
+#[test]
+fn bits_do_not_depend_on_how_many_heads_or_rows_share_a_tile() {
+    for (num_heads, num_kv_heads) in [(1, 1), (2, 1), (4, 1), (5, 1), (7, 1), (9, 3), (28, 1)] {
+        for head_dim in [2, 22, 64, 80, 128] {
+            let case = Case {
+                num_heads,
+                num_kv_heads,
+                head_dim,
+                ..CASE
+            };
+            assert_same_bits(&case, 150, &[150, 1, 2, 29]);
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_neighbours() {
+    let case = CASE;
+    let lengths = [1, 16, 17, 130, 257];
+    let prompts: Vec<_> = lengths
+        .iter()
+        .map(|&len| Prompt::new(&case, len, len as u64))
+        .collect();
+    let pool = pool(2);
+    for isa in Isa::available() {
+        let alone: Vec<_> = prompts
+            .iter()
+            .map(|prompt| run(isa, &pool, &case, prompt, 1000))
+            .collect();
+        // All in one cache and one call, the last position of some and the whole of others.
+        let mut pages = KvPages::new(case.shape(), 64).expect("memory");
+        let (mut query, mut tables, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        let mut next_block = 0;
+        for (idx, prompt) in prompts.iter().enumerate() {
+            let blocks: Vec<u32> = (next_block
+                ..next_block + lengths[idx].div_ceil(BLOCK_TOKENS) as u32)
+                .rev()
+                .collect();
+            next_block += blocks.len() as u32;
+            let slots: Vec<_> = (0..lengths[idx])
+                .map(|position| KvSlot::of(&blocks, position))
+                .collect();
+            pages.write(&pool, &slots, &prompt.keys, &prompt.values);
+            let num_rows = if idx % 2 == 0 { lengths[idx] } else { 1 };
+            kept.push(num_rows);
+            query.extend_from_slice(&prompt.query[(lengths[idx] - num_rows) * case.query_len()..]);
+            tables.push(blocks);
+        }
+        let mut first_row = 0;
+        let sequences: Vec<_> = (0..lengths.len())
+            .map(|idx| {
+                let sequence = AttendSequence {
+                    first_row,
+                    num_rows: kept[idx],
+                    num_past: lengths[idx] - kept[idx],
+                    blocks: &tables[idx],
+                };
+                first_row += kept[idx];
+                sequence
+            })
+            .collect();
+        let mut out = vec![0.0; query.len()];
+        let input = AttendInput {
+            query: &query,
+            pages: &pages,
+            sequences: &sequences,
+        };
+        attend_with(isa.floats(), &pool, &case.spec(), input, &mut out);
+        for (sequence, alone) in sequences.iter().zip(&alone) {
+            let len = sequence.num_rows * case.query_len();
+            let together = &out[sequence.first_row * case.query_len()..][..len];
+            assert!(
+                together
+                    .iter()
+                    .zip(&alone[alone.len() - len..])
+                    .all(|(a, b)| a.to_bits() == b.to_bits()),
+                "{isa}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_row_of_no_sequence_is_left_alone() {
+    let pool = pool(2);
+    let pages = KvPages::new(CASE.shape(), 2).expect("memory");
+    let query = vec![1.0; 3 * CASE.query_len()];
+    let sequences = [0, 2].map(|first_row| AttendSequence {
+        first_row,
+        num_rows: 1,
+        num_past: 0,
+        blocks: &[0],
+    });
+    let mut out = vec![7.0; query.len()];
+    attend(
+        &pool,
+        &CASE.spec(),
+        AttendInput {
+            query: &query,
+            pages: &pages,
+            sequences: &sequences,
+        },
+        &mut out,
+    );
+    for (row, values) in out.chunks_exact(CASE.query_len()).enumerate() {
+        assert!(
+            values
+                .iter()
+                .all(|&value| value == if row == 1 { 7.0 } else { 0.0 }),
+            "row {row}"
+        );
+    }
+}
+
+#[test]
+#[should_panic(expected = "1 blocks, needed are 2")]
+fn a_short_block_table_is_refused() {
+    let pages = KvPages::new(CASE.shape(), 2).expect("memory");
+    let query = vec![1.0; CASE.query_len()];
+    let sequences = [AttendSequence {
+        first_row: 0,
+        num_rows: 1,
+        num_past: 16,
+        blocks: &[0],
+    }];
+    let input = AttendInput {
+        query: &query,
+        pages: &pages,
+        sequences: &sequences,
+    };
+    attend(
+        &pool(1),
+        &CASE.spec(),
+        input,
+        &mut vec![0.0; CASE.query_len()],
+    );
+}
+
+#[test]
+#[should_panic(expected = "block 2 of 2")]
+fn a_block_that_is_not_there_is_refused() {
+    let pages = KvPages::new(CASE.shape(), 2).expect("memory");
+    let query = vec![1.0; CASE.query_len()];
+    let sequences = [AttendSequence {
+        first_row: 0,
+        num_rows: 1,
+        num_past: 0,
+        blocks: &[2],
+    }];
+    let input = AttendInput {
+        query: &query,
+        pages: &pages,
+        sequences: &sequences,
+    };
+    attend(
+        &pool(1),
+        &CASE.spec(),
+        input,
+        &mut vec![0.0; CASE.query_len()],
+    );
+}
+
+#[test]
+#[should_panic(expected = "row 0 belongs to two sequences")]
+fn rows_that_overlap_are_refused() {
+    let pages = KvPages::new(CASE.shape(), 2).expect("memory");
+    let query = vec![1.0; CASE.query_len()];
+    let sequence = AttendSequence {
+        first_row: 0,
+        num_rows: 1,
+        num_past: 0,
+        blocks: &[0],
+    };
+    let input = AttendInput {
+        query: &query,
+        pages: &pages,
+        sequences: &[sequence, sequence],
+    };
+    attend(
+        &pool(1),
+        &CASE.spec(),
+        input,
+        &mut vec![0.0; CASE.query_len()],
+    );
+}
