@@ -1,59 +1,111 @@
 //! The caller's side of the engine: hand a request over, get its events.
 //!
-//! Nothing here knows an async runtime: an [`EventStream`] is a `futures_core::Stream`
-//! through `std::task::Waker` alone, and can be read blocking as well.
+//! Checks what needs no engine thread (does the request fit this model at all?) and leaves
+//! the queue's bounds to `inbox.rs`. Nothing here knows an async runtime.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::request::{AdmitError, Event, Request};
+use crate::events::{EventStream, mailbox};
+use crate::inbox::{Inbox, Submission};
+use crate::request::{AdmitError, Request};
 use crate::stats::Stats;
 
-/// Hands requests to the engine thread. Cheap to clone.
+/// Hands requests to the engine thread. Cheap to clone. When the last clone is dropped, the
+/// engine finishes what it has and its thread ends.
 #[derive(Clone, Debug)]
-pub struct EngineHandle {}
+pub struct EngineHandle {
+    door: Arc<Door>,
+    stats: Arc<Stats>,
+}
+
+/// What all clones of a handle share. Its drop is the departure of the last of them.
+#[derive(Debug)]
+struct Door {
+    inbox: Arc<Inbox>,
+    fit: Fit,
+}
+
+/// What fits the model behind the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    /// Prompt plus answer, in tokens: what the model, the limits and the whole KV pool allow.
+    pub(crate) num_tokens_max: usize,
+    /// Token ids are below this.
+    pub(crate) vocab: usize,
+}
 
 impl EngineHandle {
+    pub(crate) fn new(inbox: Arc<Inbox>, fit: Fit, stats: Arc<Stats>) -> EngineHandle {
+        EngineHandle {
+            door: Arc::new(Door { inbox, fit }),
+            stats,
+        }
+    }
+
     /// Queues a request; never blocks.
     ///
     /// # Errors
     ///
     /// What [`AdmitError`] lists; the request was then not taken.
     pub fn submit(&self, request: Request) -> Result<EventStream, AdmitError> {
-        let _ = request;
-        unimplemented!()
+        self.door.fit.check(&request)?;
+        let (sender, events) = mailbox(Arc::clone(&self.door.inbox));
+        self.door
+            .inbox
+            .submit(Submission { request, sender }, Instant::now())?;
+        Ok(events)
     }
 
     /// Gauges and counters, readable at any time without waiting for the engine.
     pub fn stats(&self) -> &Arc<Stats> {
-        unimplemented!()
+        &self.stats
     }
 
-    /// Stops taking requests, lets the running ones finish for at most `limit`, ends the
-    /// rest with [`crate::FinishReason::Aborted`], and stops the engine thread. Returns at once.
+    /// Stops taking requests, lets those it has (queued ones too) finish for at most `limit`, ends
+    /// the rest with [`crate::FinishReason::Aborted`], and stops the engine thread. Returns at
+    /// once. A second call can shorten the limit, to zero for "after this step".
     pub fn drain(&self, limit: Duration) {
-        let _ = limit;
-        unimplemented!()
+        // A limit beyond the clock's end is none.
+        self.door.inbox.drain(Instant::now().checked_add(limit));
     }
 }
 
-/// The events of one request. Dropping it cancels the request within two steps.
-#[derive(Debug)]
-pub struct EventStream {}
-
-impl EventStream {
-    /// Waits for the next event on this thread; `None` after `Finished`.
-    pub fn next_blocking(&mut self) -> Option<Event> {
-        unimplemented!()
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.inbox.drain(None);
     }
 }
 
-impl futures_core::Stream for EventStream {
-    type Item = Event;
-    fn poll_next(
-        self: std::pin::Pin<&mut Self>,
-        _cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Event>> {
-        unimplemented!()
+impl Fit {
+    fn check(&self, request: &Request) -> Result<(), AdmitError> {
+        let num_prompt = request.prompt.len();
+        let num_tokens = num_prompt.saturating_add(request.stop.max_tokens as usize);
+        if num_prompt == 0 {
+            return Err(AdmitError::EmptyPrompt);
+        }
+        if let Some(&token) = request
+            .prompt
+            .iter()
+            .find(|token| token.0 as usize >= self.vocab)
+        {
+            return Err(AdmitError::UnknownToken {
+                token,
+                vocab: self.vocab as u32,
+            });
+        }
+        if num_tokens > self.num_tokens_max {
+            return Err(AdmitError::TooLong {
+                num_tokens: saturating_u32(num_tokens),
+                num_prompt: saturating_u32(num_prompt),
+                max_tokens: request.stop.max_tokens,
+                num_tokens_max: saturating_u32(self.num_tokens_max),
+            });
+        }
+        Ok(())
     }
+}
+
+fn saturating_u32(num: usize) -> u32 {
+    u32::try_from(num).unwrap_or(u32::MAX)
 }

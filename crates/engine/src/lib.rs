@@ -1,16 +1,35 @@
 //! The step loop: plan, forward, choose, commit.
+//!
+//! One thread owns the model, the scheduler and all answers; the rest of the process hands it
+//! requests and reads events. Time enters here (the scheduler gets it as an argument), chance
+//! enters here too (as seeds). Not here: HTTP, wire formats, an async runtime.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-mod handle;
-mod request;
-mod stats;
 
-pub use handle::{EngineHandle, EventStream};
+mod answer; // one answer: its tokens, text, stops, times
+mod batch; // a plan as a runner's batch
+mod choose; // logits to a token
+mod engine; // the thread: take news, step, rest, end
+mod events; // the mailbox back to the caller
+mod handle; // what callers hold: submit, drain
+mod inbox; // the bounded channel into the engine thread
+mod pace;
+mod request; // what goes in and what comes out
+mod stats; // gauges and the observer
+mod step; // plan → lay out → forward → choose → commit // how fast the queue moves
+
+pub use events::EventStream;
+pub use handle::EngineHandle;
 pub use request::*;
 pub use stats::{Observer, RequestFacts, Stats, StepFacts};
 
-use model::runner::Runner;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use model::runner::{BLOCK_TOKENS, Runner};
+use sched::Scheduler;
 use text::Tokenizer;
 
 /// Bounds of the engine, with units. The front builds it from flags.
@@ -22,9 +41,9 @@ pub struct EngineLimits {
     pub num_sequences_max: usize,
     /// Longest sequence, in tokens; at most the model's context.
     pub context_max: usize,
-    /// Requests that may wait.
+    /// Requests that may wait, beyond those that can start at once.
     pub num_waiting_max: usize,
-    /// Prompt tokens that may wait.
+    /// Prompt tokens that may wait. A longer prompt is taken when no other waits.
     pub num_waiting_tokens_max: usize,
     /// Whether prompts reuse the blocks of earlier ones.
     pub prefix_cache: PrefixCache,
@@ -39,13 +58,125 @@ pub enum PrefixCache {
     Off,
 }
 
+/// What the engine asks of a tokenizer. [`Tokenizer`] has it; tests bring alphabets of their own.
+pub trait Vocabulary: Send + Sync {
+    /// The bytes a token stands for; `None` if there is no such token.
+    fn token_bytes(&self, token: TokenId) -> Option<&[u8]>;
+    /// Tokens that end an answer.
+    fn end_tokens(&self) -> &[TokenId];
+    /// Number of tokens.
+    fn vocab(&self) -> usize;
+}
+
+impl Vocabulary for Tokenizer {
+    fn token_bytes(&self, token: TokenId) -> Option<&[u8]> {
+        Tokenizer::token_bytes(self, token)
+    }
+
+    fn end_tokens(&self) -> &[TokenId] {
+        Tokenizer::end_tokens(self)
+    }
+
+    fn vocab(&self) -> usize {
+        Tokenizer::vocab(self)
+    }
+}
+
+/// What an engine is made of.
+pub struct Parts {
+    /// Computes logits and owns the KV bytes.
+    pub runner: Box<dyn Runner>,
+    /// Turns tokens into text.
+    pub vocabulary: Arc<dyn Vocabulary>,
+    /// Bounds.
+    pub limits: EngineLimits,
+    /// Hears what happens.
+    pub observer: Box<dyn Observer>,
+    /// Gives a seed to each request that brings none.
+    pub seeds: Box<dyn FnMut() -> u64 + Send>,
+}
+
 /// Starts the engine thread. Joining the returned handle waits for the end of a drain.
+///
+/// Requests without a seed get one from the operating system's entropy; [`start_parts`] takes
+/// another source.
+///
+/// # Panics
+///
+/// If the operating system gives no thread.
 pub fn start(
     runner: Box<dyn Runner>,
     tokenizer: Arc<Tokenizer>,
     limits: EngineLimits,
     observer: Box<dyn Observer>,
-) -> (EngineHandle, std::thread::JoinHandle<()>) {
-    let _ = (runner, tokenizer, limits, observer);
-    unimplemented!()
+) -> (EngineHandle, JoinHandle<()>) {
+    let seeds = Box::new(rand::random::<u64>);
+    start_parts(Parts {
+        runner,
+        vocabulary: tokenizer,
+        limits,
+        observer,
+        seeds,
+    })
+}
+
+/// As [`start`], from any vocabulary and any source of seeds.
+///
+/// # Panics
+///
+/// If the operating system gives no thread.
+pub fn start_parts(parts: Parts) -> (EngineHandle, JoinHandle<()>) {
+    let Parts {
+        runner,
+        vocabulary,
+        limits,
+        observer,
+        seeds,
+    } = parts;
+    let shape = runner.shape();
+    let fit = handle::Fit {
+        num_tokens_max: limits
+            .context_max
+            .min(shape.context_max)
+            .min(shape.num_blocks * BLOCK_TOKENS),
+        vocab: shape.vocab,
+    };
+    let vocab = shape.vocab.min(vocabulary.vocab());
+    let scheduler = Scheduler::new(scheduler_limits(&limits, shape.num_blocks));
+    let stats = Arc::new(Stats::default());
+    let inbox = Arc::new(inbox::Inbox::new(&limits, Arc::clone(&stats)));
+    let engine = engine::Engine {
+        inbox: Arc::clone(&inbox),
+        stats: Arc::clone(&stats),
+        scheduler,
+        runner,
+        vocabulary,
+        vocab,
+        num_sequences_max: limits.num_sequences_max,
+        observer,
+        seeds,
+        answers: BTreeMap::new(),
+        layout: batch::Layout::default(),
+        scratch: choose::Scratch::default(),
+        started: Instant::now(),
+    };
+    engine.show_counts(0);
+    let thread = std::thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(move || engine.run())
+        .expect("the operating system gives a thread");
+    (EngineHandle::new(inbox, fit, stats), thread)
+}
+
+fn scheduler_limits(limits: &EngineLimits, num_blocks: usize) -> sched::Limits {
+    sched::Limits {
+        step_tokens_max: limits.step_tokens_max,
+        num_running_max: limits.num_sequences_max,
+        // The inbox keeps the bound. Here stand in addition those that are about to start and those
+        // that were preempted, at most `num_sequences_max` each.
+        num_waiting_max: limits.num_waiting_max + 2 * limits.num_sequences_max,
+        num_blocks,
+        block_tokens: BLOCK_TOKENS,
+        prefix_cache: limits.prefix_cache == PrefixCache::On,
+    }
 }

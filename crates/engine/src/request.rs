@@ -177,6 +177,14 @@ pub enum AdmitError {
     /// An empty prompt has nothing to continue.
     #[error("the prompt has no tokens")]
     EmptyPrompt,
+    /// A prompt token that the model does not have.
+    #[error("token {} is not in the vocabulary of {vocab} tokens", token.0)]
+    UnknownToken {
+        /// The first such token.
+        token: TokenId,
+        /// Tokens are below this.
+        vocab: u32,
+    },
     /// Too many requests wait already.
     #[error("{num_waiting} requests already wait, at most {num_waiting_max} may")]
     QueueFull {
@@ -206,7 +214,9 @@ impl AdmitError {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
-            AdmitError::TooLong { .. } | AdmitError::EmptyPrompt => Fault::Caller,
+            AdmitError::TooLong { .. }
+            | AdmitError::EmptyPrompt
+            | AdmitError::UnknownToken { .. } => Fault::Caller,
             AdmitError::QueueFull { retry_after, .. }
             | AdmitError::QueueTokensFull { retry_after, .. } => Fault::Load {
                 retry_after: *retry_after,

@@ -1,0 +1,60 @@
+//! Translates a plan into what a runner computes. The only place where the words of `sched`
+//! (sequences, plan items) and of `model` (rows, block tables) meet.
+//!
+//! ```text
+//! plan    A: past 37, 1 token, samples   B: past 0, 16 tokens          C: past 80, 1 token, samples
+//! batch   [ a37                        | b0 b1 … b15                 | c80                        ]
+//! logits  row 0 = A                      none                          row 1 = C
+//! ```
+
+use model::runner::{Batch, BatchSequence, LogitRows};
+use sched::{PlanItem, Scheduler, StepPlan};
+
+/// The batch of the current step, in buffers that all steps share.
+#[derive(Debug, Default)]
+pub(crate) struct Layout {
+    batch: Batch,
+    /// Sequences of earlier steps, kept for the memory of their block tables.
+    spare: Vec<BatchSequence>,
+}
+
+impl Layout {
+    /// Lays out `plan` and returns the batch. Row `i` of its logits belongs to the `i`-th item
+    /// that samples.
+    pub(crate) fn lay_out(&mut self, plan: &StepPlan, scheduler: &Scheduler) -> &Batch {
+        self.batch.tokens.clear();
+        self.spare.append(&mut self.batch.sequences);
+        for item in &plan.items {
+            let tokens = &scheduler.tokens(item.seq)[item.num_past..][..item.num_tokens];
+            self.batch.tokens.extend_from_slice(tokens);
+            let sequence = sequence_of(item, scheduler, self.spare.pop());
+            self.batch.sequences.push(sequence);
+        }
+        &self.batch
+    }
+
+    /// What [`Layout::lay_out`] returned last.
+    pub(crate) fn batch(&self) -> &Batch {
+        &self.batch
+    }
+}
+
+fn sequence_of(
+    item: &PlanItem,
+    scheduler: &Scheduler,
+    recycled: Option<BatchSequence>,
+) -> BatchSequence {
+    let mut blocks = recycled.map(|sequence| sequence.blocks).unwrap_or_default();
+    blocks.clear();
+    blocks.extend(scheduler.blocks(item.seq).iter().map(|block| block.0));
+    BatchSequence {
+        num_past: item.num_past,
+        num_tokens: item.num_tokens,
+        blocks,
+        logits: if item.samples {
+            LogitRows::Last
+        } else {
+            LogitRows::None
+        },
+    }
+}

@@ -1,0 +1,160 @@
+//! Chooses the next token of one sequence from its row of logits.
+//!
+//! The one idea: a choice depends on the row, the request and the index of the token in
+//! the answer, and on nothing else. There is no generator state to carry along, so a
+//! sequence chooses the same tokens alone or among others, in any batch row, preempted
+//! or not. Every stage is linear in the vocabulary; nothing sorts all of it.
+//!
+//! ```text
+//! row ──mask──penalties──┬─ temperature 0 ───────────────── largest, lowest id
+//!                        └─ top-k ─ weigh ─ top-p ─ min-p ─ draw(seed, answer index)
+//! ```
+//!
+//! Not here: when an answer ends (`answer.rs`). Source of the plain definition that tests
+//! compare with: `definition.rs`.
+
+mod draw;
+mod filter; // top-k, weights, top-p, min-p
+mod mask; // logit bias, bans, force
+mod penalties; // repetition, presence, frequency // the counter-based uniform number, and the pick
+
+#[cfg(test)]
+mod definition;
+#[cfg(test)]
+mod tests;
+
+use crate::request::{Sampling, TokenId};
+pub(crate) use filter::Candidate;
+pub(crate) use mask::EarlyBan;
+use mask::Mask;
+use penalties::Penalties;
+
+/// Below this a temperature is 0: what remains of the runner-up is beyond the resolution of a
+/// draw anyway, and the division would overflow (case D4).
+const GREEDY_BELOW: f32 = 1e-5;
+
+/// Why no token could be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChooseError {
+    /// Every logit that the request allows is NaN or minus infinity.
+    #[error("none of the {vocab} logits is a number")]
+    NoNumber { vocab: usize },
+}
+
+/// How one request chooses its tokens. Lives as long as the request.
+#[derive(Debug)]
+pub(crate) struct Chooser {
+    mask: Mask,
+    /// `None` if all of them are off.
+    penalties: Option<Penalties>,
+    pick: Pick,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Pick {
+    Greedy,
+    Draw(Draw),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Draw {
+    temperature: f32,
+    top_k: Option<usize>,
+    top_p: f32,
+    min_p: f32,
+    seed: u64,
+}
+
+/// Buffers that all requests of an engine share, so that a choice allocates nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    candidates: Vec<Candidate>,
+    spare: Vec<Candidate>,
+}
+
+impl Chooser {
+    /// The chooser of a request whose answer may use ids below `vocab`.
+    pub(crate) fn new(
+        sampling: &Sampling,
+        prompt: &[TokenId],
+        early_ban: EarlyBan,
+        vocab: usize,
+        seed: u64,
+    ) -> Chooser {
+        let pick = if sampling.temperature < GREEDY_BELOW {
+            Pick::Greedy
+        } else {
+            Pick::Draw(Draw {
+                temperature: sampling.temperature,
+                top_k: sampling.top_k.filter(|&k| k > 0).map(|k| k as usize),
+                top_p: sampling.top_p,
+                min_p: sampling.min_p,
+                seed,
+            })
+        };
+        Chooser {
+            mask: Mask::new(&sampling.logit_bias, early_ban, vocab),
+            penalties: Penalties::new(sampling, prompt),
+            pick,
+        }
+    }
+
+    /// Chooses the token at `answer_idx` (0 is the first) of the answer. `row` holds the
+    /// logits of ids `0..row.len()` and is used up.
+    ///
+    /// NaN counts as minus infinity, plus infinity as the largest number.
+    ///
+    /// # Errors
+    ///
+    /// [`ChooseError::NoNumber`].
+    ///
+    /// # Cost
+    ///
+    /// Two passes over the row when greedy; about five when drawing.
+    pub(crate) fn choose(
+        &self,
+        row: &mut [f32],
+        answer_idx: u32,
+        scratch: &mut Scratch,
+    ) -> Result<TokenId, ChooseError> {
+        self.mask.apply(row, answer_idx);
+        if let Some(penalties) = &self.penalties {
+            penalties.apply(row);
+        }
+        let max = filter::max_finite(row).ok_or(ChooseError::NoNumber { vocab: row.len() })?;
+        match self.pick {
+            Pick::Greedy => Ok(filter::first_of(row, max)),
+            Pick::Draw(settings) => {
+                settings.candidates(row, max, scratch);
+                let uniform = draw::uniform(settings.seed, answer_idx);
+                Ok(draw::pick(&scratch.candidates, uniform))
+            }
+        }
+    }
+
+    /// Notes that `token` is now part of the answer.
+    pub(crate) fn record(&mut self, token: TokenId) {
+        if let Some(penalties) = &mut self.penalties {
+            penalties.record(token);
+        }
+    }
+}
+
+impl Draw {
+    /// Leaves in `scratch.candidates` the tokens that may be drawn, by ascending id, with
+    /// weights in proportion to their probabilities. `max` is the largest value of `row`.
+    fn candidates(&self, row: &[f32], max: f32, scratch: &mut Scratch) {
+        let Scratch { candidates, spare } = scratch;
+        match self.top_k.filter(|&k| k < row.len()) {
+            Some(k) => filter::top_k(row, k, candidates, spare),
+            None => filter::within_reach(row, max, self.temperature, candidates),
+        }
+        filter::weigh(candidates, max, self.temperature);
+        if self.top_p < 1.0 {
+            filter::top_p(candidates, self.top_p, spare);
+        }
+        if self.min_p > 0.0 {
+            filter::min_p(candidates, self.min_p);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! One step: plan → lay out → forward → choose → commit, then tell everyone.
+//!
+//! The one idea: a step touches the scheduler at its two ends only. Between them the plan is
+//! fixed, so what fails in the middle (a runner's error, a panic in it) concerns exactly the
+//! sequences of the plan: they end, their blocks return unpublished, and the next step goes on
+//! with the others.
+//!
+//! Readers hear of tokens after the commit, so whoever sees a `Finished` finds its blocks free.
+//! The scheduler checks its own integrity whenever a commit or a cancellation leaves it idle.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use sched::{Chosen, SeqId, StepPlan};
+
+use crate::answer::{Accepted, Since};
+use crate::choose::ChooseError;
+use crate::engine::{Engine, panic_message};
+use crate::request::{FinishReason, TokenId};
+use crate::stats::StepFacts;
+
+/// What a sequence that was due for a token got.
+struct Choice {
+    seq: SeqId,
+    token: Result<TokenId, ChooseError>,
+}
+
+/// Why no sequence of a plan got anything.
+struct StepFailure {
+    message: String,
+}
+
+impl Engine {
+    /// Computes some tokens of some sequences, and moves each that was due by one token.
+    pub(crate) fn step(&mut self) {
+        let began = Instant::now();
+        let plan = self.scheduler.plan(self.since_start(began));
+        assert!(
+            !plan.items.is_empty(),
+            "requests wait, and the scheduler plans nothing"
+        );
+        let mut facts = self.facts_of(&plan);
+        self.announce(&plan, began);
+
+        self.layout.lay_out(&plan, &self.scheduler);
+        match self.forward_and_choose(&plan) {
+            Ok(choices) => self.commit(plan, choices),
+            Err(failure) => self.give_up(plan, &failure),
+        }
+
+        facts.duration = began.elapsed();
+        self.observer.step(&facts);
+        let now_ms = self.since_start(Instant::now()).as_millis() as u64;
+        self.stats.last_step_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    fn facts_of(&self, plan: &StepPlan) -> StepFacts {
+        let num_prompt_tokens = plan.items.iter().map(|item| {
+            let num_prompt = self.answers[&item.seq].num_prompt();
+            num_prompt
+                .saturating_sub(item.num_past)
+                .min(item.num_tokens) as u32
+        });
+        let num_sampling = plan.items.iter().filter(|item| item.samples).count();
+        StepFacts {
+            num_prefill_tokens: num_prompt_tokens.sum(),
+            num_decode_tokens: num_sampling as u32,
+            num_preemptions: plan.facts.num_preempted as u32,
+            num_recomputed_tokens: plan.facts.num_recomputed as u32,
+            num_prefix_queried: plan.facts.num_prefix_queried as u32,
+            num_prefix_hit: plan.facts.num_prefix_hit as u32,
+            num_evicted: plan.facts.num_evicted as u32,
+            ..StepFacts::default()
+        }
+    }
+
+    /// Who starts, who was preempted, and the gauges that follow from it.
+    fn announce(&mut self, plan: &StepPlan, began: Instant) {
+        if plan.facts.num_preempted > 0 {
+            for (&seq, answer) in &mut self.answers {
+                if answer.has_started() && self.scheduler.blocks(seq).is_empty() {
+                    answer.park();
+                }
+            }
+        }
+        let mut num_started = 0;
+        for item in &plan.items {
+            let answer = self
+                .answers
+                .get_mut(&item.seq)
+                .expect("each sequence has its answer");
+            answer.resume();
+            if let Some(num_cached) = item.started {
+                answer.start(num_cached, began);
+                num_started += 1;
+            }
+        }
+        self.show_counts(num_started);
+    }
+
+    /// The middle of a step. A panic in it is the plan's trouble and not the engine's.
+    fn forward_and_choose(&mut self, plan: &StepPlan) -> Result<Vec<Choice>, StepFailure> {
+        let Engine {
+            runner,
+            layout,
+            answers,
+            scratch,
+            vocab,
+            ..
+        } = self;
+        let attempt = catch_unwind(AssertUnwindSafe(|| {
+            let mut logits = runner.forward(layout.batch())?;
+            let sampling = plan.items.iter().filter(|item| item.samples);
+            let choices = sampling.enumerate().map(|(row_idx, item)| {
+                let row = &mut logits.row_mut(row_idx)[..*vocab];
+                Choice {
+                    seq: item.seq,
+                    token: answers[&item.seq].choose(row, scratch),
+                }
+            });
+            Ok(choices.collect())
+        }));
+        match attempt {
+            Ok(Ok(choices)) => Ok(choices),
+            Ok(Err(error)) => {
+                let error: model::runner::RunnerError = error;
+                Err(StepFailure {
+                    message: error.to_string(),
+                })
+            }
+            Err(panic) => Err(StepFailure {
+                message: panic_message(&*panic),
+            }),
+        }
+    }
+
+    /// Adds the chosen tokens, lets the scheduler advance, and then tells the readers.
+    fn commit(&mut self, plan: StepPlan, choices: Vec<Choice>) {
+        let at = Instant::now();
+        let mut chosen = Vec::with_capacity(choices.len());
+        let mut accepted: Vec<(SeqId, TokenId, Accepted)> = Vec::with_capacity(choices.len());
+        let mut failed: Vec<(SeqId, ChooseError)> = Vec::new();
+        for Choice { seq, token } in choices {
+            match token {
+                Ok(token) => {
+                    let answer = self
+                        .answers
+                        .get_mut(&seq)
+                        .expect("each sequence has its answer");
+                    let news = answer.accept(token, at, &*self.vocabulary);
+                    chosen.push(Chosen {
+                        seq,
+                        token: token.0,
+                        ends: news.end.is_some(),
+                    });
+                    accepted.push((seq, token, news));
+                }
+                Err(error) => {
+                    self.scheduler.cancel(seq);
+                    failed.push((seq, error));
+                }
+            }
+        }
+        self.scheduler.commit(plan, &chosen, self.since_start(at));
+        self.show_counts(0);
+        for (seq, token, news) in accepted {
+            self.publish(seq, token, news);
+        }
+        for (seq, error) in failed {
+            tracing::error!(%error, "an answer cannot go on");
+            self.end(
+                seq,
+                FinishReason::Failed {
+                    message: error.to_string(),
+                },
+            );
+        }
+    }
+
+    fn publish(&mut self, seq: SeqId, token: TokenId, news: Accepted) {
+        match news.since {
+            Since::Arrival(since_arrival) => self.observer.first_token(since_arrival),
+            Since::Token(gap) => self.observer.next_token(gap),
+        }
+        self.answers[&seq].post(news.text, token);
+        if let Some(reason) = news.end {
+            self.end(seq, reason);
+        }
+    }
+
+    /// Ends all sequences of a plan that could not be computed.
+    fn give_up(&mut self, plan: StepPlan, failure: &StepFailure) {
+        tracing::error!(message = failure.message, "a step failed; its requests end");
+        let seqs: Vec<SeqId> = plan.items.iter().map(|item| item.seq).collect();
+        for &seq in &seqs {
+            self.scheduler.cancel(seq);
+        }
+        self.scheduler
+            .commit(plan, &[], self.since_start(Instant::now()));
+        self.show_counts(0);
+        for seq in seqs {
+            self.end(
+                seq,
+                FinishReason::Failed {
+                    message: failure.message.clone(),
+                },
+            );
+        }
+    }
+}
