@@ -11,6 +11,7 @@
 
 pub mod gguf;
 pub mod quant;
+pub mod safetensors;
 
 mod ggml;
 mod limits;

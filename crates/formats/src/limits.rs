@@ -19,17 +19,22 @@ pub struct Limits {
     pub string_bytes_max: u64,
     /// Elements of one metadata array. The largest vocabularies have 262 144 tokens and twice as many merges.
     pub array_len_max: u64,
-    /// Axes of a tensor: what GGML itself allows.
+    /// Axes of a GGUF tensor: what GGML itself allows.
     pub num_dims_max: u32,
     /// Bytes that tensor data may be aligned to. Files use 32; a page of the largest common size is 64 KiB.
     pub alignment_max: u32,
-    /// Bytes of a safetensors header. Real ones stay under 1 MiB; the reference implementation allows 100 MB.
-    pub safetensors_header_bytes_max: u64,
+    /// Bytes of the JSON in a safetensors header or index. 50 000 tensors with long names take 8 MB; the reference
+    /// implementation allows 100 MB, which parsed would take several times that in memory.
+    pub json_bytes_max: u64,
     /// Files a sharded safetensors index may name. The largest published models have a few hundred.
     pub num_shards_max: usize,
 }
 
 impl Limits {
+    /// Axes of a safetensors tensor. Video models have five. A constant, because it bounds the parsing of each
+    /// list in a JSON text, which knows of no other limit.
+    pub const SHAPE_LEN_MAX: usize = 8;
+
     /// The limits in force unless a test narrows them.
     pub const STANDARD: Limits = Limits {
         num_tensors_max: 1 << 17,
@@ -39,7 +44,7 @@ impl Limits {
         array_len_max: 1 << 24,
         num_dims_max: 4,
         alignment_max: 1 << 16,
-        safetensors_header_bytes_max: 100 << 20,
+        json_bytes_max: 32 << 20,
         num_shards_max: 4096,
     };
 }
