@@ -435,3 +435,241 @@ impl Drop for ZeroPages {
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroUsize;
+
+    const SHAPE: KvShape = KvShape {
+        num_kv_heads: 3,
+        head_dim: 22,
+        element: KvType::F32,
+    };
+
+    fn pool(num_threads: usize) -> Pool {
+        Pool::new(NonZeroUsize::new(num_threads).expect("not zero"))
+    }
+
+    /// One row's keys and values, each element another number.
+    fn numbered(num_rows: usize, shape: KvShape) -> (Vec<f32>, Vec<f32>) {
+        let len = num_rows * shape.num_kv_heads * shape.head_dim;
+        (
+            (0..len).map(|idx| idx as f32 + 1.0).collect(),
+            (0..len).map(|idx| -(idx as f32) - 1.0).collect(),
+        )
+    }
+
+    #[test]
+    fn a_row_is_found_where_the_drawing_says() {
+        for num_threads in [1, 2, 3] {
+            let mut pages = KvPages::new(SHAPE, 4).expect("memory");
+            let slots = [
+                KvSlot {
+                    block: 2,
+                    offset: 5,
+                },
+                KvSlot {
+                    block: 0,
+                    offset: 15,
+                },
+            ];
+            let (keys, values) = numbered(slots.len(), SHAPE);
+            pages.write(&pool(num_threads), &slots, &keys, &values);
+            let (stored_keys, stored_values) = (pages.keys::<f32>(), pages.values::<f32>());
+            for (row, slot) in slots.iter().enumerate() {
+                let (block, offset) = (slot.block as usize, slot.offset as usize);
+                for head in 0..3 {
+                    for dim in 0..22 {
+                        let source = (row * 3 + head) * 22 + dim;
+                        assert_eq!(
+                            stored_keys[((block * 3 + head) * 22 + dim) * 16 + offset],
+                            keys[source]
+                        );
+                        assert_eq!(
+                            stored_values[((block * 3 + head) * 16 + offset) * 32 + dim],
+                            values[source]
+                        );
+                    }
+                }
+            }
+            let num_stored =
+                |elements: &[f32]| elements.iter().filter(|&&element| element != 0.0).count();
+            assert_eq!(
+                num_stored(stored_keys),
+                keys.len(),
+                "nothing else was written"
+            );
+            assert_eq!(
+                num_stored(stored_values),
+                values.len(),
+                "nothing else was written"
+            );
+        }
+    }
+
+    #[test]
+    fn many_rows_are_stored_as_one_by_one() {
+        let shape = KvShape {
+            num_kv_heads: 2,
+            head_dim: 128,
+            element: KvType::F16,
+        };
+        let slots: Vec<_> = (0..200)
+            .map(|position| KvSlot::of(&[3, 0, 7, 1, 2, 9, 4, 8, 5, 6, 10, 11, 12], position))
+            .collect();
+        let (keys, values) = numbered(slots.len(), shape);
+        let mut together = KvPages::new(shape, 13).expect("memory");
+        together.write(&pool(3), &slots, &keys, &values);
+        let mut alone = KvPages::new(shape, 13).expect("memory");
+        for (row, slot) in slots.iter().enumerate() {
+            alone.write(
+                &pool(1),
+                &[*slot],
+                &keys[row * 256..][..256],
+                &values[row * 256..][..256],
+            );
+        }
+        assert!(
+            together.keys::<f16>() == alone.keys::<f16>()
+                && together.values::<f16>() == alone.values::<f16>()
+        );
+    }
+
+    /// Stores one value as key and as value and reads both back.
+    fn stored<E: KvElement>(value: f32) -> f32 {
+        let shape = KvShape {
+            num_kv_heads: 1,
+            head_dim: 2,
+            element: E::TYPE,
+        };
+        let mut pages = KvPages::new(shape, 1).expect("memory");
+        pages.write(
+            &pool(1),
+            &[KvSlot {
+                block: 0,
+                offset: 0,
+            }],
+            &[value, 0.0],
+            &[value, 0.0],
+        );
+        let (key, value) = (
+            pages.keys::<E>()[0].to_f32(),
+            pages.values::<E>()[0].to_f32(),
+        );
+        assert_eq!(key.to_bits(), value.to_bits());
+        key
+    }
+
+    #[test]
+    fn elements_are_rounded_to_nearest_even() {
+        // f16 has 10 bits after the point, bf16 has 7: halfway cases go to the even neighbour.
+        let half_step = |bits: i32| 2.0_f32.powi(-bits - 1);
+        assert_eq!(stored::<f16>(1.0 + half_step(10)), 1.0);
+        assert_eq!(
+            stored::<f16>(1.0 + 3.0 * half_step(10)),
+            1.0 + 4.0 * half_step(10)
+        );
+        assert_eq!(stored::<bf16>(1.0 + half_step(7)), 1.0);
+        assert_eq!(
+            stored::<bf16>(1.0 + 3.0 * half_step(7)),
+            1.0 + 4.0 * half_step(7)
+        );
+        assert_eq!(
+            stored::<f16>(6e-8),
+            2.0_f32.powi(-24),
+            "the smallest subnormal"
+        );
+        assert_eq!(stored::<f32>(0.1), 0.1);
+    }
+
+    #[test]
+    fn what_is_too_large_becomes_the_largest_finite() {
+        for value in [65519.0, 65520.0, 1e6, f32::MAX, f32::INFINITY] {
+            assert_eq!(stored::<f16>(value), 65504.0, "{value}");
+            assert_eq!(stored::<f16>(-value), -65504.0, "-{value}");
+        }
+        assert_eq!(stored::<bf16>(f32::MAX), bf16::MAX.to_f32());
+        assert_eq!(stored::<bf16>(f32::NEG_INFINITY), bf16::MIN.to_f32());
+        assert_eq!(stored::<f32>(f32::INFINITY), f32::MAX);
+        assert!(stored::<f16>(f32::NAN).is_nan(), "a fault stays visible");
+    }
+
+    #[test]
+    fn a_block_is_as_large_as_said() {
+        for (element, bytes) in [(KvType::F32, 4), (KvType::F16, 2), (KvType::Bf16, 2)] {
+            let shape = KvShape { element, ..SHAPE };
+            assert_eq!(shape.block_bytes(), 3 * 16 * (22 + 32) * bytes);
+            let pages = KvPages::new(shape, 5).expect("memory");
+            assert_eq!(
+                pages.keys.bytes + pages.values.bytes,
+                5 * shape.block_bytes()
+            );
+        }
+    }
+
+    #[test]
+    fn a_size_beyond_the_address_space_is_an_error() {
+        for num_blocks in [usize::MAX, usize::MAX / 4000] {
+            assert!(matches!(
+                KvPages::new(SHAPE, num_blocks),
+                Err(KvError::TooLarge { .. })
+            ));
+        }
+        assert!(matches!(
+            KvPages::new(SHAPE, (1 << 56) / 4000),
+            Err(KvError::NoMemory { .. })
+        ));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_is_taken_only_when_written() {
+        let mut pages = KvPages::new(SHAPE, 100_000).expect("memory");
+        assert_eq!(resident_pages(&pages.keys), 0);
+        let (keys, values) = numbered(1, SHAPE);
+        pages.write(
+            &pool(1),
+            &[KvSlot {
+                block: 777,
+                offset: 0,
+            }],
+            &keys,
+            &values,
+        );
+        // One block's keys are 4224 bytes; huge pages, where they are forced on, are 2 MiB.
+        assert!((1..=1024).contains(&resident_pages(&pages.keys)));
+    }
+
+    #[cfg(target_os = "linux")]
+    fn resident_pages(memory: &ZeroPages) -> usize {
+        let page_bytes = rustix::param::page_size();
+        let mut flags = vec![0_u8; memory.bytes.div_ceil(page_bytes)];
+        // SAFETY: the range is our own mapping, and there is a flag for each of its pages.
+        let status = unsafe {
+            libc::mincore(
+                memory.start.as_ptr().cast(),
+                memory.bytes,
+                flags.as_mut_ptr(),
+            )
+        };
+        assert_eq!(status, 0, "the mapping is known");
+        flags.iter().filter(|&&flag| flag & 1 == 1).count()
+    }
+
+    #[test]
+    #[should_panic(expected = "of 4 blocks")]
+    fn a_block_that_is_not_there_is_refused() {
+        let mut pages = KvPages::new(SHAPE, 4).expect("memory");
+        let (keys, values) = numbered(1, SHAPE);
+        pages.write(
+            &pool(1),
+            &[KvSlot {
+                block: 4,
+                offset: 0,
+            }],
+            &keys,
+            &values,
+        );
+    }
+}

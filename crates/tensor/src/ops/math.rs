@@ -70,7 +70,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
     p = p.mul_add(square, 2.063_908_8e-2);
     p = p.mul_add(square, -5.373_971_5e-2);
     p = p.mul_add(square, 1.333_144_3e-1);
-    p = p.mul_add(square, -3.333_328_2e-1);
+    p = p.mul_add(square, -3.333_328e-1);
     let small = (p * square).mul_add(magnitude, magnitude);
     let large = 1.0 - 2.0 / (exp(2.0 * magnitude) + 1.0);
     let result = if magnitude < 0.625 { small } else { large };
@@ -96,7 +96,7 @@ pub(crate) fn silu(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn gelu_tanh(x: f32) -> f32 {
     /// `-2 sqrt(2/pi)`.
-    const FACTOR: f32 = -1.595_769_1;
+    const FACTOR: f32 = -1.595_769;
     let cubic = (x * x * 0.044_715).mul_add(x, x);
     x / (1.0 + exp(FACTOR * cubic))
 }

@@ -62,3 +62,58 @@ pub fn glu(pool: &Pool, gate: Gate, gates: &[f32], ups: &[f32], out: &mut Rows) 
         gate.apply(isa, &gates[start..][..cols], &ups[start..][..cols], row);
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::math::{gelu_tanh, silu};
+    use crate::rows::Forms;
+    use std::num::NonZeroUsize;
+
+    /// The errors of the activations against f64 are bounded in `math`; here it is the bits that count.
+    #[test]
+    fn every_isa_gives_the_bits_of_the_definition() {
+        for len in [0, 1, 7, 16, 31, 1536] {
+            let gates: Vec<f32> = (0..len).map(|idx| idx as f32 * 0.13 - 99.0).collect();
+            let ups: Vec<f32> = (0..len).map(|idx| 1.5 - idx as f32 * 0.01).collect();
+            for (gate, open) in [
+                (Gate::Silu, silu as fn(f32) -> f32),
+                (Gate::GeluTanh, gelu_tanh),
+            ] {
+                for isa in Isa::available() {
+                    let mut out = vec![f32::NAN; len];
+                    gate.apply(isa.floats(), &gates, &ups, &mut out);
+                    for (idx, &out) in out.iter().enumerate() {
+                        let want = open(gates[idx]) * ups[idx];
+                        assert_eq!(
+                            out.to_bits(),
+                            want.to_bits(),
+                            "{isa}, {gate:?}({})",
+                            gates[idx]
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_meet_their_own_gates() {
+        let (num_rows, cols) = (50, 320);
+        let gates: Vec<f32> = (0..num_rows * cols)
+            .map(|idx| (idx % 777) as f32 * 0.01 - 4.0)
+            .collect();
+        let ups: Vec<f32> = (0..num_rows * cols)
+            .map(|idx| (idx % 1001) as f32 * 0.01)
+            .collect();
+        for num_threads in 1..=3 {
+            let pool = Pool::new(NonZeroUsize::new(num_threads).expect("not zero"));
+            let mut rows = Rows::new();
+            rows.reset(num_rows, cols, Forms::NONE);
+            glu(&pool, Gate::Silu, &gates, &ups, &mut rows);
+            for (idx, value) in rows.values().iter().enumerate() {
+                assert_eq!(*value, silu(gates[idx]) * ups[idx]);
+            }
+        }
+    }
+}

@@ -148,3 +148,112 @@ fn scratch(len: usize, work: impl FnOnce(&mut [f32])) {
         work(&mut kept[..len]);
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::Forms;
+    use std::num::NonZeroUsize;
+
+    const LENGTHS: [usize; 8] = [1, 5, 15, 16, 17, 64, 576, 2050];
+
+    fn vector(len: usize, seed: usize) -> Vec<f32> {
+        (0..len)
+            .map(|idx| ((idx * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0)
+            .collect()
+    }
+
+    fn exact(norm: RmsNorm<'_>, input: &[f32]) -> Vec<f64> {
+        let squares: f64 = input.iter().map(|&x| f64::from(x).powi(2)).sum();
+        let scale = 1.0 / (squares / input.len() as f64 + f64::from(norm.epsilon)).sqrt();
+        input
+            .iter()
+            .zip(norm.weight)
+            .map(|(&x, &weight)| f64::from(x) * scale * f64::from(weight))
+            .collect()
+    }
+
+    /// Bound on the relative error of an element: a lane's chain and the tree make the sum of squares, all terms positive;
+    /// its root halves the error; five more roundings.
+    fn relative_error_max(len: usize) -> f64 {
+        let sum = (len.div_ceil(16) + 4) as f64 / 2.0;
+        (sum + 5.0) * f64::from(f32::EPSILON) / 2.0
+    }
+
+    #[test]
+    fn every_isa_gives_the_bits_of_the_definition_within_its_bound_of_the_formula() {
+        for len in LENGTHS {
+            let (input, weight) = (vector(len, 1), vector(len, 2));
+            let norm = RmsNorm {
+                weight: &weight,
+                epsilon: 1e-5,
+            };
+            let mut definition = vec![0.0; len];
+            norm.apply(FloatIsa::Scalar, &input, &mut definition);
+            for (got, want) in definition.iter().zip(exact(norm, &input)) {
+                let error = (f64::from(*got) - want).abs();
+                assert!(
+                    error <= relative_error_max(len) * want.abs(),
+                    "{got} of {len}, exactly {want}"
+                );
+            }
+            for isa in Isa::available() {
+                let mut out = vec![0.0; len];
+                norm.apply(isa.floats(), &input, &mut out);
+                assert!(
+                    out.iter()
+                        .zip(&definition)
+                        .all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{isa}, {len}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_of_zeros_stays_zero() {
+        let norm = RmsNorm {
+            weight: &[2.0; 32],
+            epsilon: 1e-6,
+        };
+        let mut values = [0.0; 64];
+        rms_norm_in_place(&Pool::new(NonZeroUsize::MIN), norm, &mut values);
+        assert_eq!(values, [0.0; 64]);
+    }
+
+    #[test]
+    fn rows_and_places_and_sums_agree_whoever_computes_them() {
+        let (num_rows, cols) = (37, 576);
+        let (input, weight, stream) = (
+            vector(num_rows * cols, 3),
+            vector(cols, 4),
+            vector(num_rows * cols, 5),
+        );
+        let norm = RmsNorm {
+            weight: &weight,
+            epsilon: 1e-5,
+        };
+        let mut want = vec![0.0; num_rows * cols];
+        for (input, out) in input.chunks(cols).zip(want.chunks_mut(cols)) {
+            norm.apply(FloatIsa::Scalar, input, out);
+        }
+        for num_threads in 1..=3 {
+            let pool = Pool::new(NonZeroUsize::new(num_threads).expect("not zero"));
+            let mut rows = Rows::new();
+            rows.reset(num_rows, cols, Forms::NONE);
+            rms_norm(&pool, norm, &input, &mut rows);
+            assert_eq!(rows.values(), want);
+            let mut in_place = input.clone();
+            rms_norm_in_place(&pool, norm, &mut in_place);
+            assert_eq!(in_place, want);
+            let mut sums = stream.clone();
+            rms_norm_add(&pool, norm, &input, &mut sums);
+            assert!(
+                sums.iter()
+                    .zip(&stream)
+                    .zip(&want)
+                    .all(|((sum, old), new)| *sum == old + new)
+            );
+        }
+    }
+}

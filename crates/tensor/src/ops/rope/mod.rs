@@ -202,3 +202,137 @@ fn rotate_with(
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroUsize;
+
+    const HEAD_DIM: usize = 20;
+
+    fn pool(num_threads: usize) -> Pool {
+        Pool::new(NonZeroUsize::new(num_threads).expect("not zero"))
+    }
+
+    fn frequencies(num_pairs: usize) -> RopeFrequencies {
+        let inverse: Vec<f32> = (0..num_pairs)
+            .map(|pair| 10_000_f32.powf(-(pair as f32) / num_pairs as f32))
+            .collect();
+        RopeFrequencies::new(&inverse, None)
+    }
+
+    fn heads(num_rows: usize) -> Vec<f32> {
+        (0..num_rows * 3 * HEAD_DIM)
+            .map(|idx| (idx * 31 % 101) as f32 / 50.0 - 1.0)
+            .collect()
+    }
+
+    fn rotated(
+        isa: FloatIsa,
+        num_threads: usize,
+        style: RopeStyle,
+        num_pairs: usize,
+        positions: &[u32],
+    ) -> Vec<f32> {
+        let pool = pool(num_threads);
+        let mut rotations = Rotations::default();
+        rotations.set(&pool, &frequencies(num_pairs), positions);
+        let mut heads = heads(positions.len());
+        rotate_with(isa, &pool, style, &rotations, HEAD_DIM, &mut heads);
+        heads
+    }
+
+    #[test]
+    fn pairs_turn_by_position_times_frequency_and_the_rest_stays() {
+        let positions = [0, 1, 17, 8191];
+        for style in [RopeStyle::Interleaved, RopeStyle::Halves] {
+            for num_pairs in [1, 7, 10] {
+                let old = heads(positions.len());
+                let frequencies = frequencies(num_pairs);
+                for isa in Isa::available() {
+                    let new = rotated(isa.floats(), 1, style, num_pairs, &positions);
+                    for (head_idx, (old, new)) in
+                        old.chunks(HEAD_DIM).zip(new.chunks(HEAD_DIM)).enumerate()
+                    {
+                        for pair in 0..num_pairs {
+                            let (first, second) = match style {
+                                RopeStyle::Interleaved => (2 * pair, 2 * pair + 1),
+                                RopeStyle::Halves => (pair, pair + num_pairs),
+                            };
+                            let (sin, cos) = (f64::from(positions[head_idx / 3])
+                                * frequencies.frequencies[pair])
+                                .sin_cos();
+                            let (a, b) = (f64::from(old[first]), f64::from(old[second]));
+                            // Two products of values within ±1 and their sum: each rounded once, factors too.
+                            assert!(
+                                (f64::from(new[first]) - (a * cos - b * sin)).abs() < 4e-7,
+                                "{isa} {style:?}"
+                            );
+                            assert!(
+                                (f64::from(new[second]) - (b * cos + a * sin)).abs() < 4e-7,
+                                "{isa} {style:?}"
+                            );
+                        }
+                        assert_eq!(
+                            old[2 * num_pairs..],
+                            new[2 * num_pairs..],
+                            "{isa} {style:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rows_bits_depend_on_its_position_alone() {
+        let positions: Vec<u32> = (0..300).map(|idx| idx * 97 % 4096).collect();
+        for style in [RopeStyle::Interleaved, RopeStyle::Halves] {
+            let together = rotated(FloatIsa::Scalar, 1, style, 8, &positions);
+            for isa in Isa::available() {
+                for num_threads in [1, 2, 3] {
+                    let again = rotated(isa.floats(), num_threads, style, 8, &positions);
+                    assert!(
+                        together
+                            .iter()
+                            .zip(&again)
+                            .all(|(a, b)| a.to_bits() == b.to_bits()),
+                        "{isa}, {num_threads}"
+                    );
+                }
+            }
+            // Alone, with the same input as in its place among the others.
+            let (pool, mut rotations) = (pool(1), Rotations::default());
+            for row in [0, 1, 299] {
+                rotations.set(&pool, &frequencies(8), &positions[row..=row]);
+                let range = row * 3 * HEAD_DIM..(row + 1) * 3 * HEAD_DIM;
+                let mut alone = heads(positions.len())[range.clone()].to_vec();
+                rotate(&pool, style, &rotations, HEAD_DIM, &mut alone);
+                assert_eq!(alone, together[range]);
+            }
+        }
+    }
+
+    #[test]
+    fn factors_divide_frequencies_and_magnitude_multiplies_rotations() {
+        let scaled = RopeFrequencies::new(&[1.0, 0.5], Some(&[1.0, 4.0])).with_magnitude(2.0);
+        let mut rotations = Rotations::default();
+        rotations.set(&pool(1), &scaled, &[3]);
+        let want = [3.0_f64, 0.375].map(|angle| [2.0 * angle.cos(), 2.0 * angle.sin()]);
+        assert_eq!(
+            rotations.table,
+            [
+                want[0][0] as f32,
+                want[1][0] as f32,
+                want[0][1] as f32,
+                want[1][1] as f32
+            ]
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "11 pairs in heads of 20")]
+    fn more_pairs_than_a_head_has_are_refused() {
+        rotated(FloatIsa::Scalar, 1, RopeStyle::Halves, 11, &[0]);
+    }
+}
