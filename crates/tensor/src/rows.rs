@@ -66,8 +66,8 @@ impl Forms {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct CodeBlock {
-    /// Codes, row by row.
-    pub codes: [[i8; BLOCK_COLS]; TILE_ROWS],
+    /// Codes, row by row, four to a word: the first column in the lowest byte.
+    pub quads: [[i32; BLOCK_COLS / 4]; TILE_ROWS],
     /// One scale per row; NaN if a value of the row's block is NaN or infinite, so that what is computed
     /// from it is NaN too.
     pub scales: [f32; TILE_ROWS],
@@ -78,6 +78,13 @@ pub struct CodeBlock {
 }
 
 const _: () = assert!(size_of::<CodeBlock>() == 384);
+
+impl CodeBlock {
+    /// One row's codes.
+    pub fn codes(&self, lane: usize) -> &[i8; BLOCK_COLS] {
+        bytemuck::must_cast_ref(&self.quads[lane])
+    }
+}
 
 /// Rows of activations prepared for [`crate::ops::matmul`].
 #[derive(Debug, Default)]
@@ -249,7 +256,7 @@ impl BlockWriter<'_> {
             // SAFETY: the pointer is to a block inside the slice; only this lane of it is touched, which
             // by the caller's promise is ours.
             unsafe {
-                (&raw mut (*block).codes[lane]).write(coded.codes);
+                (&raw mut (*block).quads[lane]).write(bytemuck::must_cast(coded.codes));
                 (&raw mut (*block).scales[lane]).write(coded.scale);
                 (&raw mut (*block).sums[lane]).write(coded.sum);
                 (&raw mut (*block).half_sums[0][lane]).write(coded.half_sums[0]);
@@ -352,7 +359,7 @@ mod tests {
                 for (block_idx, block) in rows.tile(row_idx / TILE_ROWS).iter().enumerate() {
                     let lane = row_idx % TILE_ROWS;
                     let scale = block.scales[lane];
-                    let codes = block.codes[lane];
+                    let codes = *block.codes(lane);
                     for (offset, code) in codes.iter().enumerate() {
                         let value = rows
                             .row(row_idx)
@@ -374,7 +381,7 @@ mod tests {
         let alone = filled(1, 1, 96);
         let among = filled(3, 20, 96);
         for (one, many) in alone.tile(0).iter().zip(among.tile(0)) {
-            assert_eq!(one.codes[0], many.codes[0]);
+            assert_eq!(one.codes(0), many.codes(0));
             assert_eq!(one.scales[0].to_bits(), many.scales[0].to_bits());
             assert_eq!(one.sums[0].to_bits(), many.sums[0].to_bits());
         }
@@ -421,6 +428,6 @@ mod tests {
         rows.fill(&pool, |row_idx, values| values.fill(row_idx as f32 + 1.0));
         assert_eq!(rows.values().as_ptr(), before);
         assert_eq!(rows.row(1), &[2.0; 64]);
-        assert_eq!(rows.tile(0)[1].codes[1], [127; 32]);
+        assert_eq!(rows.tile(0)[1].codes(1), &[127; 32]);
     }
 }

@@ -122,6 +122,11 @@ impl Codes {
         }
     }
 
+    /// Groups in a row, padding included.
+    pub(crate) fn num_groups(&self) -> usize {
+        self.sizes.num_groups
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.factors[..])
     }

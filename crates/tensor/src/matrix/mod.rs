@@ -10,7 +10,7 @@
 mod codes; // quantised panels
 mod floats; // float panels
 
-pub(crate) use codes::CodePanel;
+pub(crate) use codes::{CodePanel, Unpack};
 pub(crate) use floats::FloatPanel;
 
 use codes::Codes;

@@ -10,19 +10,21 @@
 //!
 //! **Batch invariance.** Each `out[t, n]` is summed over K in one fixed order by the same operations,
 //! whoever the neighbours of `t` are, however many rows a call has, whichever worker takes the panel.
-//! Instruction sets may differ from one another within a stated bound.
+//! Instruction sets may differ from one another within a stated bound ([`relative_error_max`]).
 //!
 //! `scalar.rs` is the definition; the other files must agree with it. Quantised matrices multiply integers,
 //! exactly, within a group of columns, and add up groups in f32.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512; // AVX-512 VNNI, and BF16 dot products
 mod scalar; // the definition
 
 use std::ops::Range;
 
-use crate::isa::Isa;
+use crate::isa::{FloatIsa, Isa};
 use crate::matrix::{CodePanel, FloatPanel, Matrix, PANEL_ROWS, Panels};
 use crate::pool::{Disjoint, Pool};
-use crate::rows::Rows;
+use crate::rows::{Forms, Rows};
 
 /// One matrix of a [`matmul`].
 #[derive(Debug)]
@@ -91,6 +93,25 @@ pub fn matmul_on(isa: Isa, pool: &Pool, rows: &Rows, jobs: &mut [Job<'_>]) {
             }
         }
     });
+}
+
+/// Bound on `|isa - scalar|`, relative to the sum over K of
+/// `(|scale * code| + |min|) * |activation|`, or of `|weight * activation|` for floats.
+///
+/// Integers are exact, so for codes only the roundings of two terms a group differ: each sum of `n` terms is within
+/// `n` half units of the exact one, on both sides. BF16 dot products also round the activations, by 2^-9.
+pub fn relative_error_max(isa: Isa, weights: &Matrix) -> f32 {
+    let num_terms = match &weights.panels {
+        // A term is a product of three factors.
+        Panels::Codes(codes) => 2 * codes.num_groups() + 4,
+        Panels::Floats(_) => weights.cols() + 1,
+    };
+    let activations = if weights.form_on(isa).contains(Forms::BF16) {
+        1.0 / 512.0
+    } else {
+        0.0
+    };
+    num_terms as f32 * f32::EPSILON + activations
 }
 
 /// Rows that go through a chunk of panels before the next rows do: so many stay in the second-level
@@ -186,13 +207,31 @@ fn locate<'a, 'b>(
 }
 
 fn multiply_codes(isa: Isa, panel: CodePanel<'_>, span: &Span<'_>, out: &mut OutPanel<'_>) {
-    let _ = isa; // SIMD kernels follow.
-    scalar::multiply_codes(panel, span, out);
+    match isa {
+        Isa::Scalar => scalar::multiply_codes(panel, span, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => scalar::multiply_codes(panel, span, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni(_) => scalar::multiply_codes(panel, span, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni(vnni) => avx512::multiply_codes(vnni, panel, span, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16(bf16) => avx512::multiply_codes(bf16.vnni(), panel, span, out),
+    }
 }
 
 fn multiply_floats(isa: Isa, panel: FloatPanel<'_>, span: &Span<'_>, out: &mut OutPanel<'_>) {
-    let _ = isa; // SIMD kernels follow.
-    scalar::multiply_floats(panel, span, out);
+    match (isa.floats(), isa, panel) {
+        #[cfg(target_arch = "x86_64")]
+        (_, Isa::Avx512Bf16(bf16), FloatPanel::Bf16(pairs)) => {
+            avx512::multiply_pairs(bf16, pairs, span, out);
+        }
+        #[cfg(target_arch = "x86_64")]
+        (FloatIsa::Avx512(vnni), ..) => avx512::multiply_floats(vnni, panel, span, out),
+        #[cfg(target_arch = "x86_64")]
+        (FloatIsa::Avx2(_), ..) => scalar::multiply_floats(panel, span, out),
+        (FloatIsa::Scalar, ..) => scalar::multiply_floats(panel, span, out),
+    }
 }
 
 /// Rows that a kernel is to multiply one panel with; the range starts at a whole tile.

@@ -20,7 +20,7 @@ pub(super) fn multiply_codes(panel: CodePanel<'_>, span: &Span<'_>, out: &mut Ou
                 &tile[group_idx / groups_per_block],
                 group_idx % groups_per_block,
             );
-            let codes = &block.codes[lane][part * group_cols..][..group_cols];
+            let codes = &block.codes(lane)[part * group_cols..][..group_cols];
             let code_sum = match groups_per_block {
                 1 => block.sums[lane],
                 _ => block.half_sums[part][lane],
