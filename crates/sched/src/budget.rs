@@ -129,3 +129,69 @@ impl Divider {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What sequences that owe so much are granted in each of the next steps.
+    fn grants<const STEPS: usize>(step_tokens_max: usize, owed: &[usize]) -> [Vec<usize>; STEPS] {
+        let mut divider = Divider::new(step_tokens_max);
+        let seq = |(id, &owed): (usize, &usize)| {
+            Sequence::new(SeqId(id as u64), vec![0; owed], 1, Duration::ZERO)
+        };
+        let mut running: Vec<Sequence> = owed.iter().enumerate().map(seq).collect();
+        [(); STEPS].map(|()| {
+            divider.divide(&mut running);
+            running.iter().map(|seq| seq.granted).collect()
+        })
+    }
+
+    #[test]
+    fn answers_come_first_and_prompts_share_the_rest() {
+        for (owed, expected) in [
+            (&[1, 1, 1][..], [1, 1, 1]),
+            (&[20, 1, 1], [6, 1, 1]),
+            (&[20, 20, 1], [7, 0, 1]),
+            (&[20, 3, 1], [4, 3, 1]),
+            (&[20, 19, 18], [4, 0, 4]),
+            (&[2, 3, 20], [2, 3, 3]),
+        ] {
+            let [granted] = grants(8, owed);
+            assert_eq!(granted, expected, "owed {owed:?}");
+        }
+    }
+
+    #[test]
+    fn a_quarter_is_kept_for_prompts_but_no_more_than_they_owe() {
+        let mut owed = vec![1; 16];
+        owed[0] = 2;
+        let [granted] = grants(16, &owed);
+        assert_eq!((granted[0], granted.iter().sum::<usize>()), (2, 16));
+        owed[0] = 99;
+        let [granted] = grants(16, &owed);
+        assert_eq!((granted[0], granted.iter().sum::<usize>()), (4, 16));
+    }
+
+    #[test]
+    fn a_budget_below_four_keeps_the_prompts_share_over_several_steps() {
+        assert_eq!(
+            grants::<4>(1, &[9, 1]),
+            [[0, 1], [0, 1], [0, 1], [1, 0]],
+            "one step in four"
+        );
+        let twice = grants::<8>(2, &[9, 1, 1]).map(|granted| granted[0]);
+        assert_eq!(twice, [0, 1, 0, 1, 0, 1, 0, 1], "one token in four");
+    }
+
+    #[test]
+    fn nobody_is_passed_over_twice_before_everybody_had_a_turn() {
+        let rounds = grants::<5>(2, &[1, 1, 1, 1, 1]);
+        let total: Vec<usize> = (0..5)
+            .map(|idx| rounds.iter().map(|it| it[idx]).sum())
+            .collect();
+        assert_eq!(total, [2; 5]);
+    }
+}

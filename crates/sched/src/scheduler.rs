@@ -181,37 +181,37 @@ impl Scheduler {
         }
     }
 
-    /// Tokens owed by all that run, less those of the oldest long debt: that one only claims half a
-    /// step (see `budget.rs`), so it must not keep others from being admitted.
+    /// Prompt tokens that this step may be asked for beyond those of the oldest prompt: that one only
+    /// claims half a step (see `budget.rs`), so however long it is, it must not keep others out.
     fn num_backlog(&self) -> usize {
-        let all: usize = self.running.iter().map(Sequence::num_owed).sum();
-        let oldest = self
+        let prompts = self
             .running
             .iter()
             .map(Sequence::num_owed)
-            .find(|&owed| owed > 1);
-        all - oldest.unwrap_or(0)
+            .filter(|&owed| owed > 1);
+        prompts.skip(1).sum()
     }
 
     /// Whether a waiting sequence can be admitted without soon being preempted: there must be
     /// blocks for all it knows, and beyond that some room for every running answer, and its own, to
     /// grow. Alone it always has room, because growth is capped by what `add` accepted.
     fn has_room_for(&self, seq: &Sequence) -> bool {
+        let room = growth_room_blocks(seq.num_preemptions);
+        let line = self.running.iter().chain([seq]);
+        let growth: usize = line.map(|seq| self.growth_blocks_max(seq).min(room)).sum();
+        let num_available = self.kv.num_available();
+        if growth >= num_available {
+            return false; // Most steps under pressure end here, without a look into the cache.
+        }
         let cached = self.kv.cached_prefix(seq);
         let num_known = self.limits.blocks_for(seq.tokens.len());
         let num_new = num_known - cached.num_blocks + cached.num_idle;
-        let room = growth_room_blocks(seq.num_preemptions);
-        let growth: usize = self
-            .running
-            .iter()
-            .map(|other| self.growth_blocks_max(other).min(room))
-            .sum();
-        let needed = num_new + growth + self.growth_blocks_max(seq).min(room);
+        let fits = num_new + growth <= num_available;
         assert!(
-            !self.running.is_empty() || needed <= self.limits.num_blocks,
-            "add() checked"
+            fits || !self.running.is_empty(),
+            "alone everybody fits: add() checked"
         );
-        needed <= self.kv.num_available()
+        fits
     }
 
     /// Blocks a sequence may still ask for beyond those of the tokens it knows.

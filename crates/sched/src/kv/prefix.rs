@@ -154,3 +154,83 @@ impl PrefixCache {
             .expect("a parent is cached as long as its children")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: BlockId = BlockId(0);
+    const SECOND: BlockId = BlockId(1);
+    const THIRD: BlockId = BlockId(2);
+
+    fn place(parent: Option<BlockId>, hash: u64, tokens: &[Token]) -> Place<'_> {
+        Place {
+            parent,
+            hash,
+            tokens,
+        }
+    }
+
+    fn cache() -> PrefixCache {
+        PrefixCache::new(4, 2)
+    }
+
+    #[test]
+    fn a_block_is_found_only_by_its_tokens_behind_its_parent() {
+        let mut cache = cache();
+        assert_eq!(
+            cache.publish(FIRST, place(None, 10, &[1, 2])),
+            Published::New
+        );
+        assert_eq!(
+            cache.publish(SECOND, place(Some(FIRST), 11, &[3, 4])),
+            Published::New
+        );
+        assert_eq!(cache.find(place(None, 10, &[1, 2])), Some(FIRST));
+        assert_eq!(cache.find(place(Some(FIRST), 11, &[3, 4])), Some(SECOND));
+        // The hash is right each time, what it stands for is not.
+        assert_eq!(cache.find(place(None, 10, &[1, 3])), None);
+        assert_eq!(cache.find(place(None, 11, &[3, 4])), None);
+        assert_eq!(cache.find(place(Some(SECOND), 11, &[3, 4])), None);
+    }
+
+    #[test]
+    fn the_second_of_equal_blocks_is_a_duplicate_and_of_colliding_ones_stays_out() {
+        let mut cache = cache();
+        assert_eq!(
+            cache.publish(FIRST, place(None, 10, &[1, 2])),
+            Published::New
+        );
+        assert_eq!(
+            cache.publish(SECOND, place(None, 10, &[1, 2])),
+            Published::Duplicate(FIRST)
+        );
+        assert_eq!(
+            cache.publish(THIRD, place(None, 10, &[2, 1])),
+            Published::Collision
+        );
+        assert!(!cache.contains(SECOND) && !cache.contains(THIRD));
+        assert_eq!(cache.num_nodes(), 1);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_found_and_makes_room_for_a_collider() {
+        let mut cache = cache();
+        cache.publish(FIRST, place(None, 10, &[1, 2]));
+        cache.forget(FIRST);
+        assert_eq!(cache.find(place(None, 10, &[1, 2])), None);
+        assert_eq!(
+            cache.publish(THIRD, place(None, 10, &[2, 1])),
+            Published::New
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "is forgotten before its children")]
+    fn forgetting_a_parent_before_its_child_is_caught() {
+        let mut cache = cache();
+        cache.publish(FIRST, place(None, 10, &[1, 2]));
+        cache.publish(SECOND, place(Some(FIRST), 11, &[3, 4]));
+        cache.forget(FIRST);
+    }
+}
