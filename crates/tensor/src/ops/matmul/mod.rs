@@ -16,6 +16,8 @@
 //! exactly, within a group of columns, and add up groups in f32.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2; // AVX2, and AVX-VNNI on the same registers
+#[cfg(target_arch = "x86_64")]
 mod avx512; // AVX-512 VNNI, and BF16 dot products
 mod scalar; // the definition
 
@@ -210,9 +212,9 @@ fn multiply_codes(isa: Isa, panel: CodePanel<'_>, span: &Span<'_>, out: &mut Out
     match isa {
         Isa::Scalar => scalar::multiply_codes(panel, span, out),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(_) => scalar::multiply_codes(panel, span, out),
+        Isa::Avx2(avx2) => avx2::multiply_codes(avx2, panel, span, out),
         #[cfg(target_arch = "x86_64")]
-        Isa::AvxVnni(_) => scalar::multiply_codes(panel, span, out),
+        Isa::AvxVnni(vnni) => avx2::multiply_codes_vnni(vnni, panel, span, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni(vnni) => avx512::multiply_codes(vnni, panel, span, out),
         #[cfg(target_arch = "x86_64")]
@@ -229,7 +231,7 @@ fn multiply_floats(isa: Isa, panel: FloatPanel<'_>, span: &Span<'_>, out: &mut O
         #[cfg(target_arch = "x86_64")]
         (FloatIsa::Avx512(vnni), ..) => avx512::multiply_floats(vnni, panel, span, out),
         #[cfg(target_arch = "x86_64")]
-        (FloatIsa::Avx2(_), ..) => scalar::multiply_floats(panel, span, out),
+        (FloatIsa::Avx2(avx2), ..) => avx2::multiply_floats(avx2, panel, span, out),
         (FloatIsa::Scalar, ..) => scalar::multiply_floats(panel, span, out),
     }
 }
