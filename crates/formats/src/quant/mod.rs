@@ -11,8 +11,6 @@
 //! Source: the block structs and `dequantize_row_*` of GGML, <https://github.com/ggml-org/ggml>.
 
 mod blocks;
-#[cfg(test)]
-mod tests;
 
 use half::{bf16, f16};
 
