@@ -1,0 +1,182 @@
+//! From an opened file to a runner: check everything, then read the weights.
+//!
+//! The one idea: all that can be refused is refused before the first weight is read, and
+//! all reasons at once. Not here: parsing the file (`formats`).
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use formats::gguf::{Gguf, GgufError};
+use tensor::isa::{Isa, IsaError};
+use tensor::kv::{KvError, KvType};
+use tensor::pool::Pool;
+
+use crate::arch;
+use crate::cpu_runner::CpuRunner;
+use crate::decoder::Decoder;
+use crate::inventory;
+use crate::kv_store::{KvBudget, KvStore};
+use crate::refusal::{Refusal, Refusals};
+use crate::spec::DecoderSpec;
+use crate::weights::Weights;
+
+/// What the caller decides about a loaded model.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// How exactly to compute.
+    pub precision: Precision,
+    /// Compute threads, the calling one included.
+    pub threads: NonZeroUsize,
+    /// How large the KV cache becomes.
+    pub kv_budget: KvBudget,
+    /// How keys and values are stored; `None` is what fits the precision: half floats, or
+    /// 32 bits with [`Precision::Exact`].
+    pub kv_type: Option<KvType>,
+}
+
+/// How exactly to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// As the file stores it: quantised weights stay so, activations are quantised for the
+    /// integer kernels.
+    Packed,
+    /// All weights dequantised, everything in 32-bit floats: slow, for comparing with other
+    /// engines.
+    Exact,
+}
+
+impl Precision {
+    fn kv_type(self) -> KvType {
+        match self {
+            Precision::Packed => KvType::F16,
+            Precision::Exact => KvType::F32,
+        }
+    }
+}
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be opened, or is not a sound GGUF file.
+    #[error("{source}")]
+    File {
+        /// What is wrong with it.
+        #[from]
+        source: GgufError,
+    },
+
+    /// The file is sound, but this decoder does not compute what it describes.
+    #[error("{refusals}")]
+    Refused {
+        /// Every reason.
+        refusals: Refusals,
+    },
+
+    /// The KV cache would have no block at all.
+    #[error("KV budget {budget:?} holds no block: one takes {block_bytes} bytes")]
+    KvBudget {
+        /// What was allowed.
+        budget: KvBudget,
+        /// Bytes of one block over all layers.
+        block_bytes: usize,
+    },
+
+    /// The environment asks for an instruction set that this machine lacks.
+    #[error("{source}")]
+    Isa {
+        /// Which, and what there is.
+        #[from]
+        source: IsaError,
+    },
+
+    /// The system has no memory for the KV cache.
+    #[error("no KV cache of {num_blocks} blocks of {block_bytes} bytes: {source}")]
+    KvMemory {
+        /// Blocks asked for.
+        num_blocks: usize,
+        /// Bytes of one block over all layers.
+        block_bytes: usize,
+        /// What the system said.
+        source: KvError,
+    },
+}
+
+/// Whose fault a failed load is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The caller named a file or a setting that cannot be served.
+    Caller,
+    /// This machine cannot do it now.
+    Server,
+}
+
+impl LoadError {
+    /// Whose fault it is; the exit code and wording follow from this alone.
+    pub fn fault(&self) -> Fault {
+        match self {
+            LoadError::File {
+                source: GgufError::Open { .. },
+            }
+            | LoadError::KvMemory { .. } => Fault::Server,
+            LoadError::File { .. }
+            | LoadError::Refused { .. }
+            | LoadError::KvBudget { .. }
+            | LoadError::Isa { .. } => Fault::Caller,
+        }
+    }
+}
+
+/// Opens a GGUF file and loads the model in it.
+///
+/// # Errors
+///
+/// [`LoadError`].
+pub fn open(path: &Path, options: &LoadOptions) -> Result<CpuRunner, LoadError> {
+    load(&Gguf::open(path)?, options)
+}
+
+/// Loads the model in an opened file. Pages of the file are given back to the system as
+/// their weights are packed; the file is not needed afterwards.
+///
+/// # Errors
+///
+/// [`LoadError`].
+///
+/// # Cost
+///
+/// Reads and repacks every weight once, on all threads.
+pub fn load(file: &Gguf, options: &LoadOptions) -> Result<CpuRunner, LoadError> {
+    Isa::init()?;
+    let spec = checked_spec(file)?;
+    let kv_type = options.kv_type.unwrap_or(options.precision.kv_type());
+    // Before the weights, because it fails in no time.
+    let kv_store = KvStore::new(&spec, kv_type, options.kv_budget)?;
+    let pool = Pool::new(options.threads);
+    let weights = Weights::read(&spec, file, options.precision, &pool)?;
+    Ok(CpuRunner::new(
+        Decoder::new(spec, weights),
+        kv_store,
+        pool,
+        options.precision,
+    ))
+}
+
+fn checked_spec(file: &Gguf) -> Result<DecoderSpec, LoadError> {
+    let refused = |refusals| LoadError::Refused {
+        refusals: Refusals(refusals),
+    };
+    let spec = arch::describe(file).map_err(refused)?.spec;
+    match refusals_of_tensors(&spec, file) {
+        refusals if refusals.is_empty() => Ok(spec),
+        refusals => Err(refused(refusals)),
+    }
+}
+
+/// Everything that speaks against the file's tensors.
+pub(crate) fn refusals_of_tensors(spec: &DecoderSpec, file: &Gguf) -> Vec<Refusal> {
+    let unreadable = file.refused().map(|(tensor, error)| Refusal::TensorType {
+        name: tensor.name.clone(),
+        reason: error.to_string(),
+    });
+    unreadable.chain(inventory::compare(spec, file)).collect()
+}

@@ -1,0 +1,374 @@
+//! A decoder described as data: everything in which one transformer differs from the next.
+//!
+//! The one idea: architectures are values of [`DecoderSpec`], and one forward
+//! ([`crate::decoder`]) computes them all. `arch/*.rs` makes a spec from a file's
+//! metadata; nothing after that asks for the architecture's name. A family that does not
+//! fit gets its own decoder, not another flag here.
+//!
+//! A spec is plain numbers from a hostile file, so it is only made through
+//! [`crate::arch`], which bounds each number by [`Limits`]. Not here: weights, bytes.
+
+/// Bounds on what a model file may ask for. Generous against models that exist, small
+/// enough that no product of two of them overflows and no table is absurd.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Layers; the largest models have under 200.
+    pub layers_max: usize,
+    /// Width of the residual stream, and of a feed-forward layer, in values.
+    pub width_max: usize,
+    /// Query heads per layer.
+    pub heads_max: usize,
+    /// Values per head.
+    pub head_dim_max: usize,
+    /// Tokens in the vocabulary.
+    pub vocab_max: usize,
+    /// Tokens of context, and positions in a sliding window.
+    pub context_max: usize,
+}
+
+/// The bounds in force.
+pub const LIMITS: Limits = Limits {
+    layers_max: 1024,
+    width_max: 1 << 18,
+    heads_max: 1024,
+    head_dim_max: 1024,
+    vocab_max: 1 << 22,
+    context_max: 1 << 24,
+};
+
+/// A decoder-only transformer: shapes and the choices made in each place.
+///
+/// ```text
+/// x = embedding[token] * embedding_scale
+/// for each layer:
+///     x += post?( attention( norm(x) ) )          window and rope by layer
+///     x += post?( down( act(gate(n)) * up(n) ) )   n = norm(x)
+/// logits = softcap?( head( norm(x) ) )
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecoderSpec {
+    /// The file's name for the architecture: for messages only.
+    pub architecture: &'static str,
+    /// Tokens the model knows: rows of the embedding and of the head.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Longest sequence the model was made for, in tokens.
+    pub context_max: usize,
+    /// Multiplies each embedding row on its way in; 1 for most.
+    pub embedding_scale: f32,
+    /// All normalisations of the model.
+    pub norm: NormSpec,
+    /// Attention, as far as all layers share it.
+    pub attention: AttentionSpec,
+    /// The feed-forward layers.
+    pub feed_forward: FeedForwardSpec,
+    /// The rotations that layers choose from by [`LayerSpec::rope_idx`].
+    pub ropes: Vec<RopeSpec>,
+    /// What differs from layer to layer; its length is the number of layers.
+    pub layers: Vec<LayerSpec>,
+    /// Where the output head's matrix comes from.
+    pub head: HeadWeights,
+    /// Squashes logits to `cap * tanh(logit / cap)`.
+    pub logit_softcap: Option<f32>,
+}
+
+/// Root-mean-square normalisation: `x / sqrt(mean(x²) + eps) * weight`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormSpec {
+    /// Added under the root; positive and finite.
+    pub eps: f32,
+    /// Where in a block it stands.
+    pub placement: NormPlacement,
+}
+
+/// Which norms a block has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormPlacement {
+    /// Before attention and before the feed-forward layer (Llama).
+    Before,
+    /// Before, and again on each one's result before it is added (Gemma 3).
+    BeforeAndAfter,
+}
+
+/// Grouped-query attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionSpec {
+    /// Query heads; a multiple of `num_kv_heads`.
+    pub num_heads: usize,
+    /// Key and value heads; query head `h` reads `h / (num_heads / num_kv_heads)`.
+    pub num_kv_heads: usize,
+    /// Values per head, of queries, keys and values alike; even.
+    pub head_dim: usize,
+    /// Multiplies `query · key`, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// Squashes scores to `cap * tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// Whether each query and key head is normalised before its rotation.
+    pub qk_norm: QkNorm,
+    /// Which projections have a bias.
+    pub biases: AttentionBiases,
+}
+
+impl AttentionSpec {
+    /// Values of all query heads side by side.
+    pub fn query_width(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    /// Values of all key heads side by side; the same for values.
+    pub fn kv_width(&self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+}
+
+/// Normalisation of query and key heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// None (Llama).
+    None,
+    /// Each head by itself, all heads with the same weight `[head_dim]` (Gemma 3, Qwen 3).
+    PerHead,
+}
+
+/// Which attention projections add a bias. Files do not say so in metadata; the
+/// tensors' presence does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionBiases {
+    /// On query, key and value.
+    pub qkv: Bias,
+    /// On the output projection.
+    pub output: Bias,
+}
+
+/// Whether a projection adds a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bias {
+    /// It does not.
+    Absent,
+    /// It does.
+    Present,
+}
+
+/// A gated feed-forward layer: `down(act(gate(x)) * up(x))`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FeedForwardSpec {
+    /// Width between the matrices.
+    pub width: usize,
+    /// The gate's activation.
+    pub activation: Activation,
+}
+
+/// What bends the gate of a feed-forward layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x³)))`.
+    GeluTanh,
+}
+
+/// What differs from layer to layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerSpec {
+    /// Index into [`DecoderSpec::ropes`].
+    pub rope_idx: usize,
+    /// Positions a token sees, itself included; `None` is all.
+    pub window: Option<usize>,
+}
+
+/// Where the output head's matrix comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadWeights {
+    /// The embedding matrix, used again.
+    Tied,
+    /// A matrix of its own.
+    Separate,
+}
+
+/// Rotary position embedding of queries and keys.
+///
+/// Pair `i` of a head turns by `position * frequency[i]`, and grows by `magnitude`;
+/// see [`RopeSpec::frequencies`]. Source: Su et al. 2021, <https://arxiv.org/abs/2104.09864>.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeSpec {
+    /// Which two values of a head are a pair.
+    pub pairing: RopePairing,
+    /// Leading values of a head that rotate; even, at most the head's. The rest pass.
+    pub num_dims: usize,
+    /// Base of the geometric row of frequencies.
+    pub base: f32,
+    /// How the context was stretched after training.
+    pub scaling: RopeScaling,
+    /// Whether the file brings a divisor per frequency (`rope_freqs.weight`, Llama 3).
+    pub divisors: RopeDivisors,
+}
+
+/// Which two values of a head form a rotating pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopePairing {
+    /// `(2i, 2i + 1)`: how GGUF stores the llama family.
+    Adjacent,
+    /// `(i, i + num_dims / 2)`: everyone else.
+    Halves,
+}
+
+/// Whether a tensor of divisors comes with the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeDivisors {
+    /// No.
+    None,
+    /// Tensor `rope_freqs.weight`, `[num_dims / 2]`.
+    FromFile,
+}
+
+/// How frequencies were changed to reach a longer context than the one trained on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// Every frequency divided by `factor`.
+    Linear {
+        /// How many times longer the context became.
+        factor: f32,
+    },
+    /// Low frequencies divided by `factor`, high ones kept, a ramp between, and a larger
+    /// magnitude. Source: Peng et al. 2023, <https://arxiv.org/abs/2309.00071>.
+    Yarn(Yarn),
+}
+
+/// Parameters of YaRN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Yarn {
+    /// How many times longer the context became.
+    pub factor: f32,
+    /// Tokens of context before.
+    pub original_context: usize,
+    /// Pairs that turn at least this often over the original context keep their frequency.
+    pub beta_fast: f32,
+    /// Pairs that turn at most this often are divided by `factor`.
+    pub beta_slow: f32,
+    /// Multiplies the magnitude `1 + 0.1 ln(factor)`.
+    pub magnitude: f32,
+}
+
+impl RopeSpec {
+    /// Radians per position of each pair: `[num_dims / 2]`.
+    ///
+    /// `divisors` are the values of `rope_freqs.weight`, `[num_dims / 2]`, if the spec
+    /// says [`RopeDivisors::FromFile`].
+    ///
+    /// # Panics
+    ///
+    /// If `divisors` is shorter than that.
+    pub fn frequencies(&self, divisors: Option<&[f32]>) -> Vec<f32> {
+        let frequency = |pair_idx: usize| {
+            let exponent = (2 * pair_idx) as f64 / self.num_dims as f64;
+            let trained = f64::from(self.base).powf(-exponent)
+                / divisors.map_or(1.0, |divisors| f64::from(divisors[pair_idx]));
+            match self.scaling {
+                RopeScaling::None => trained,
+                RopeScaling::Linear { factor } => trained / f64::from(factor),
+                RopeScaling::Yarn(yarn) => {
+                    let kept = yarn.kept(pair_idx, self.num_dims, self.base);
+                    trained * kept + trained / f64::from(yarn.factor) * (1.0 - kept)
+                }
+            }
+        };
+        (0..self.num_dims / 2)
+            .map(|pair_idx| frequency(pair_idx) as f32)
+            .collect()
+    }
+
+    /// Factor on every rotated value.
+    pub fn magnitude(&self) -> f32 {
+        match self.scaling {
+            RopeScaling::None | RopeScaling::Linear { .. } => 1.0,
+            RopeScaling::Yarn(yarn) => yarn.magnitude * (1.0 + 0.1 * yarn.factor.ln()),
+        }
+    }
+}
+
+impl Yarn {
+    /// How much of pair `pair_idx`'s frequency is kept: 1 for fast pairs, 0 for slow ones.
+    fn kept(&self, pair_idx: usize, num_dims: usize, base: f32) -> f64 {
+        // The (fractional) pair that turns `num_turns` times over the original context.
+        let pair_turning = |num_turns: f32| {
+            let wavelengths =
+                self.original_context as f64 / (f64::from(num_turns) * std::f64::consts::TAU);
+            num_dims as f64 * wavelengths.ln() / (2.0 * f64::from(base).ln())
+        };
+        let first = pair_turning(self.beta_fast).floor().max(0.0);
+        let last = pair_turning(self.beta_slow)
+            .ceil()
+            .min(num_dims as f64 - 1.0);
+        let ramp = (pair_idx as f64 - first) / (last - first).max(0.001);
+        1.0 - ramp.clamp(0.0, 1.0)
+    }
+}
+
+impl DecoderSpec {
+    /// Layers of the model.
+    pub fn num_layers(&self) -> usize {
+        self.layers.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rope(scaling: RopeScaling) -> RopeSpec {
+        RopeSpec {
+            pairing: RopePairing::Halves,
+            num_dims: 8,
+            base: 10_000.0,
+            scaling,
+            divisors: RopeDivisors::None,
+        }
+    }
+
+    #[test]
+    fn frequencies_fall_geometrically_from_one() {
+        let frequencies = rope(RopeScaling::None).frequencies(None);
+        assert_eq!(frequencies, [1.0, 0.1, 0.01, 0.001]);
+    }
+
+    #[test]
+    fn linear_scaling_divides_every_frequency() {
+        let frequencies = rope(RopeScaling::Linear { factor: 4.0 }).frequencies(None);
+        assert_eq!(frequencies, [0.25, 0.025, 0.0025, 0.00025]);
+    }
+
+    #[test]
+    fn divisors_from_the_file_apply_to_their_own_pair() {
+        let frequencies = rope(RopeScaling::None).frequencies(Some(&[1.0, 1.0, 2.0, 8.0]));
+        assert_eq!(frequencies, [1.0, 0.1, 0.005, 0.000125]);
+    }
+
+    #[test]
+    fn yarn_keeps_fast_pairs_and_stretches_slow_ones() {
+        let yarn = Yarn {
+            factor: 4.0,
+            original_context: 1024,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            magnitude: 1.0,
+        };
+        // 1024 / (32 * tau) = 5.09 radians: pair 0.7, floor 0; 1024 / tau = 163: pair 2.2, ceil 3.
+        let frequencies = rope(RopeScaling::Yarn(yarn)).frequencies(None);
+        let expected = [
+            1.0,
+            0.1 * (2.0 / 3.0 + 0.25 / 3.0),
+            0.01 * (1.0 / 3.0 + 0.5 / 3.0),
+            0.001 * 0.25,
+        ];
+        for (actual, expected) in frequencies.iter().zip(expected) {
+            assert!(
+                (actual - expected as f32).abs() < 1e-6 * expected as f32,
+                "{frequencies:?}"
+            );
+        }
+        assert!((rope(RopeScaling::Yarn(yarn)).magnitude() - 1.138_629_4).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,9 @@
+//! Whole models through the public interface: tiny ones built on the spot, and the two real ones.
+
+mod support;
+
+mod fidelity; // real models against transformers
+mod invariance; // neither neighbours, chunks nor threads change a bit
+mod memory; // peak while loading, resident afterwards
+mod refusals; // hostile and unsuitable files
+mod tiny; // what a spec changes, on models built for it

@@ -1,0 +1,250 @@
+//! Files that cannot be served: refused by name, all reasons at once, never a panic.
+
+use model::{LoadError, Precision, inspect, load};
+use testkit::encode::Encoding;
+use testkit::gguf::{Builder, Value};
+use testkit::tiny;
+
+use crate::support::{options, parse};
+
+fn llama() -> Builder {
+    tiny::llama(Encoding::Q4_1)
+}
+
+/// The reasons against a file, as `inspect` lists them; loading gives the same.
+fn reasons(builder: &Builder) -> Vec<String> {
+    let file = parse(builder);
+    let refusals = inspect(&file).refusals;
+    match load(&file, &options(Precision::Packed)) {
+        Ok(_) => assert!(refusals.is_empty(), "loaded in spite of {refusals:?}"),
+        Err(LoadError::Refused { refusals: same }) => assert_eq!(same.0, refusals),
+        Err(other) => panic!("{other}"),
+    }
+    refusals.iter().map(ToString::to_string).collect()
+}
+
+#[track_caller]
+fn check(builder: &Builder, expected: &[&str]) {
+    assert_eq!(reasons(builder), expected);
+}
+
+#[test]
+fn the_tiny_models_are_not_refused() {
+    check(&llama(), &[]);
+    check(&tiny::gemma3(Encoding::Q8_0), &[]);
+}
+
+#[test]
+fn an_unknown_architecture_is_named_with_those_known() {
+    check(
+        &llama().with("general.architecture", "mamba"),
+        &["architecture `mamba` is not supported (supported: gemma3, llama)"],
+    );
+    check(
+        &llama().without("general.architecture"),
+        &["metadata key `general.architecture` is missing"],
+    );
+    check(
+        &llama().with("general.architecture", 7u32),
+        &["metadata key `general.architecture` is u32 7, expected a string"],
+    );
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    check(
+        &llama().without("llama.attention.head_count"),
+        &["metadata key `llama.attention.head_count` is missing"],
+    );
+}
+
+#[test]
+fn head_counts_that_do_not_divide_are_refused() {
+    let reasons = reasons(&llama().with("llama.attention.head_count_kv", 3u32));
+    assert_eq!(
+        reasons[0],
+        "metadata key `llama.attention.head_count_kv` is 3, expected a divisor of attention.head_count = 4"
+    );
+}
+
+#[test]
+fn an_epsilon_must_be_a_finite_number_above_zero() {
+    let key = "llama.attention.layer_norm_rms_epsilon";
+    for value in [0.0, -1e-5, f32::NAN, f32::INFINITY, 1e-40] {
+        let reasons = reasons(&llama().with(key, value));
+        let expected =
+            format!("metadata key `{key}` is f32 {value}, expected a finite number above 0");
+        assert_eq!(reasons, [expected]);
+    }
+}
+
+#[test]
+fn an_unknown_rope_scaling_is_named_with_those_known() {
+    check(
+        &llama().with("llama.rope.scaling.type", "longrope"),
+        &[
+            "metadata key `llama.rope.scaling.type` = \"longrope\": not supported (none, linear, yarn)",
+        ],
+    );
+}
+
+#[test]
+fn experts_are_refused_and_zero_experts_are_none() {
+    check(&llama().with("llama.expert_count", 0u32), &[]);
+    check(
+        &llama().with("llama.expert_count", 8u32),
+        &[
+            "metadata key `llama.expert_count` = u32 8: not supported (dense feed-forward layers only)",
+        ],
+    );
+}
+
+#[test]
+fn a_missing_tensor_is_named_with_its_shape() {
+    check(
+        &llama().without_tensor("blk.1.ffn_down.weight"),
+        &["tensor `blk.1.ffn_down.weight` [128, 64] is missing"],
+    );
+}
+
+#[test]
+fn a_wrong_shape_is_named_with_the_one_expected() {
+    let builder = llama().without_tensor("blk.0.attn_k.weight").tensor(
+        "blk.0.attn_k.weight",
+        &[64, 48],
+        0,
+        vec![0; 64 * 48 * 4],
+    );
+    check(
+        &builder,
+        &["tensor `blk.0.attn_k.weight` has shape [64, 48], expected [64, 32]"],
+    );
+}
+
+#[test]
+fn a_tensor_without_a_place_is_refused_and_not_left_out() {
+    let builder = llama().tensor("blk.0.ffn_sub_norm.weight", &[128], 0, vec![0; 512]);
+    check(
+        &builder,
+        &["tensor `blk.0.ffn_sub_norm.weight` [128] has no place in architecture `llama`"],
+    );
+}
+
+/// Case B5.
+#[test]
+fn a_type_that_is_not_read_is_named_with_tensor_and_supported_list() {
+    let mut file = llama().build();
+    file.set_u32("tensor[blk.0.attn_q.weight].type", 16);
+    let file = formats::gguf::Gguf::parse(file.bytes).unwrap();
+    let refusals = inspect(&file).refusals;
+    assert_eq!(refusals.len(), 1);
+    let words = refusals[0].to_string();
+    for expected in ["blk.0.attn_q.weight", "16", "IQ2_XXS", "Q4_K"] {
+        assert!(words.contains(expected), "{words}");
+    }
+    assert!(load(&file, &options(Precision::Packed)).is_err());
+}
+
+#[test]
+fn divisors_of_the_rotation_must_be_usable() {
+    let with_divisors = |values: [f32; 8]| {
+        let bytes = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        llama().tensor("rope_freqs.weight", &[8], 0, bytes)
+    };
+    check(&with_divisors([1.0; 8]), &[]);
+    let mut values = [1.0; 8];
+    values[3] = 0.0;
+    check(
+        &with_divisors(values),
+        &["tensor `rope_freqs.weight` holds 0 at index 3, expected a finite number above 0"],
+    );
+}
+
+#[test]
+fn everything_wrong_with_a_file_is_said_at_once() {
+    let builder = llama()
+        .without("llama.context_length")
+        .with("llama.rope.freq_base", f32::NAN)
+        .with("llama.block_count", "two");
+    let expected = [
+        "metadata key `llama.context_length` is missing",
+        "metadata key `llama.block_count` is string of 3 bytes, expected a whole number in 1..=1024",
+        "metadata key `llama.rope.freq_base` is f32 NaN, expected a finite number above 1",
+    ];
+    check(&builder, &expected);
+}
+
+/// Whatever stands under a key, opening and inspecting the file ends, without a panic.
+#[test]
+fn no_value_of_any_key_panics() {
+    let extremes = [
+        Value::U8(0),
+        Value::I8(-1),
+        Value::U32(1),
+        Value::U32(3),
+        Value::U32(u32::MAX),
+        Value::U64(u64::MAX),
+        Value::U64(1 << 40),
+        Value::I64(i64::MIN),
+        Value::F32(f32::NAN),
+        Value::F32(f32::MIN_POSITIVE / 2.0),
+        Value::F32(f32::MAX),
+        Value::F64(f64::INFINITY),
+        Value::F64(1e300),
+        Value::Bool(true),
+        Value::String(vec![0xff, 0xfe]),
+        Value::from(vec![4u32, 4]),
+    ];
+    let keys = [
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.value_length",
+        "attention.layer_norm_rms_epsilon",
+        "attention.sliding_window",
+        "attention.sliding_window_pattern",
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "expert_count",
+        "feed_forward_length",
+        "final_logit_softcapping",
+        "attn_logit_softcapping",
+        "rope.dimension_count",
+        "rope.freq_base",
+        "rope.scale_linear",
+        "rope.scaling.type",
+        "rope.scaling.factor",
+        "vocab_size",
+    ];
+    for (name, model) in [
+        ("llama", tiny::llama(Encoding::F32)),
+        ("gemma3", tiny::gemma3(Encoding::F32)),
+    ] {
+        for key in keys {
+            for value in &extremes {
+                let file = parse(&model.clone().with(&format!("{name}.{key}"), value.clone()));
+                let refused = !inspect(&file).refusals.is_empty();
+                let loaded = load(&file, &options(Precision::Packed));
+                assert_eq!(loaded.is_err(), refused, "{name}.{key} = {value:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_kv_budget_below_one_block_is_refused_with_both_numbers() {
+    let options = model::LoadOptions {
+        kv_budget: model::KvBudget::Bytes(1000),
+        ..options(Precision::Packed)
+    };
+    let error = load(&parse(&llama()), &options).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "KV budget Bytes(1000) holds no block: one takes 4096 bytes"
+    );
+    assert_eq!(error.fault(), model::Fault::Caller);
+}
