@@ -98,11 +98,11 @@ impl Scheduler {
     pub fn plan(&mut self, _now: Duration) -> StepPlan {
         assert_eq!(self.in_flight, None, "the last plan was not committed");
         let mut facts = PlanFacts::default();
+        self.adopt_published();
         match self.secure_blocks(&mut facts) {
             Pressure::None => self.admit_waiting(),
             Pressure::Preempted => (),
         }
-        self.adopt_published();
         self.divider.divide(&mut self.running);
         let items = self.write_items(&mut facts);
         facts.num_evicted = self.kv.take_num_evicted();
@@ -114,6 +114,15 @@ impl Scheduler {
         );
         self.in_flight = (!items.is_empty()).then_some(items.len());
         StepPlan { items, facts }
+    }
+
+    /// Spares prompts the work that others have published since they were admitted: of many
+    /// that begin alike and arrive together, only the first computes the beginning. Comes first,
+    /// because it gives back blocks that were reserved for that work.
+    fn adopt_published(&mut self) {
+        for seq in self.running.iter_mut().filter(|seq| seq.num_owed() > 1) {
+            self.kv.adopt_cached(seq);
+        }
     }
 
     /// Sees that every running sequence holds blocks for all it knows: oldest first, taking from
@@ -225,14 +234,6 @@ impl Scheduler {
         num_max - num_known
     }
 
-    /// Spares prompts the work that others have published since they were admitted: of many
-    /// that begin alike and arrive together, only the first computes the beginning.
-    fn adopt_published(&mut self) {
-        for seq in self.running.iter_mut().filter(|seq| seq.num_owed() > 1) {
-            self.kv.adopt_cached(seq);
-        }
-    }
-
     /// The granted tokens as plan items, oldest first.
     fn write_items(&mut self, facts: &mut PlanFacts) -> Vec<PlanItem> {
         let mut items = Vec::with_capacity(self.running.len());
@@ -263,7 +264,8 @@ impl Scheduler {
     /// `samples`, in plan order; items cancelled since are skipped), publishes full blocks to the prefix cache.
     ///
     /// `chosen` may contain or leave out tokens for sequences cancelled since the plan. A step that
-    /// failed is committed with `chosen` empty after its sequences are cancelled.
+    /// failed is committed with `chosen` empty after its sequences are cancelled. `now` is, as in
+    /// [`Scheduler::plan`], for a time budget: what the step took will teach it.
     ///
     /// # Panics
     ///
@@ -412,8 +414,8 @@ impl Scheduler {
         &self.seq(seq).tokens
     }
 
-    /// The sequence's block table, in position order. Valid until the next call that changes the
-    /// scheduler: blocks are added, and exchanged for equal ones, between steps.
+    /// The sequence's block table, in position order; empty while it waits. Valid until the next call
+    /// that changes the scheduler: blocks are added, and exchanged for equal ones, between steps.
     ///
     /// # Panics
     ///

@@ -256,3 +256,76 @@ fn under_constant_pressure_nobody_is_preempted_more_than_twice() {
         );
     });
 }
+
+/// C2: each wants three fifths of the pool, and they grow into each other.
+#[test]
+fn twenty_requests_that_each_want_most_of_the_pool_all_finish() {
+    let limits = Limits {
+        step_tokens_max: 128,
+        num_running_max: 32,
+        num_waiting_max: 32,
+        num_blocks: 20,
+        block_tokens: 16,
+        prefix_cache: true,
+    };
+    let requests: Vec<Request> = (0..20)
+        .map(|idx| Request {
+            arrives_at_step: 0,
+            prompt: (0..60).map(|position| idx * 100 + position).collect(),
+            num_answer: 132,
+            max_tokens: 132,
+            hangs_up: None,
+        })
+        .collect();
+    let workload = Workload {
+        limits,
+        hash: hash_block,
+        requests,
+    };
+    let report = run(&workload);
+    check_answers(&workload, &report);
+    assert_eq!(report.num_refused, 0);
+    assert!(
+        report.num_preempted > 0,
+        "without conflict the test is void"
+    );
+}
+
+/// C3, the opposite starvation: work for more than a whole step arrives in every step.
+#[test]
+fn steady_short_arrivals_at_most_halve_a_long_prompts_progress() {
+    let limits = Limits {
+        step_tokens_max: 32,
+        num_running_max: 64,
+        num_waiting_max: 1000,
+        num_blocks: 1000,
+        block_tokens: 16,
+        prefix_cache: false,
+    };
+    let request = |arrives_at_step, num_prompt, first| Request {
+        arrives_at_step,
+        prompt: (first..).take(num_prompt).collect(),
+        num_answer: 1,
+        max_tokens: 1,
+        hangs_up: None,
+    };
+    let mut requests = vec![request(0, 640, 0)];
+    requests.extend((0..200).map(|idx| request(1 + idx / 5, 8, 1000 * (idx as Token + 1))));
+    let workload = Workload {
+        limits,
+        hash: hash_block,
+        requests,
+    };
+    let report = run(&workload);
+    check_answers(&workload, &report);
+    let mut plans = report.plans.iter();
+    let num_steps = 1 + plans
+        .position(|items| items[0].samples)
+        .expect("it finishes");
+    assert!(num_steps <= 640 / 16, "{num_steps} steps");
+    let overtaking = report.plans[..num_steps]
+        .iter()
+        .flatten()
+        .filter(|item| item.samples);
+    assert!(overtaking.count() > 50, "short prompts overtake meanwhile");
+}
