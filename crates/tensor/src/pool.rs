@@ -1,18 +1,20 @@
 //! Workers that spin briefly, then park: the only threads that compute.
 //!
 //! The one idea: a forward pass is some hundred parallel regions of tens of microseconds each, so
-//! a hand-over must cost about one, and an idle server must cost nothing. Workers therefore spin
+//! a hand-over must cost well below one, and an idle server must cost nothing. Workers therefore spin
 //! for [`SPIN_MAX`] after their last task and then park in the kernel. A worker that spins
 //! starts within a microsecond; waking a parked one costs the caller a system call (about 5 µs each) and
 //! the worker starts some 50 µs later, which is once per step and not once per operation.
 //!
 //! ```text
-//! caller   write task, remaining = n-1 ── epoch += 1 ── task(0) ── spin, then park, until remaining = 0
-//! worker i spin, then park, until epoch moves ───────── task(i) ── remaining -= 1, the last one wakes the caller
+//! caller   write region ── open gate ── claim items ──────── close gate ── spin, then park, until all left
+//! worker   spin, then park, until the gate opens ── enter ── claim items ── leave; the last wakes the caller
 //! ```
 //!
-//! Which worker computes what must never show in the result: tasks partition *outputs*, and each
-//! output has one fixed order of operations. Not here: queues, work stealing, futures.
+//! Nobody waits for a worker that has not entered: where something else holds its processor, the
+//! others do its share. So which worker computes what varies from run to run and must never
+//! show in the result: items partition *outputs*, and each output has one fixed order of operations.
+//! Not here: queues, work stealing, futures.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -20,7 +22,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -31,30 +33,24 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// operations of a step, shorter than anybody would notice on an idle machine.
 pub const SPIN_MAX: Duration = Duration::from_micros(100);
 
-/// The compute threads. The thread that calls [`Pool::run`] is worker 0.
+/// The compute threads. The thread that calls [`Pool::run`] is one of them.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    workers: Vec<Worker>,
-    /// One region at a time; held by the caller of `run`.
-    region: Mutex<()>,
-}
-
-#[derive(Debug)]
-struct Worker {
-    thread: JoinHandle<()>,
+    workers: Vec<JoinHandle<()>>,
+    /// One region at a time; held by the caller.
+    turn: Mutex<()>,
 }
 
 /// What the caller and the workers hand over to one another.
 struct Shared {
-    /// The current region's task and caller. Written by the caller while no worker may look (after
-    /// `remaining` fell to 0, before `epoch` moves); read by workers after they saw `epoch` move.
+    gate: Gate,
+    /// The next item that nobody has claimed.
+    next: OwnLine<AtomicUsize>,
+    /// The region that the gate leads to. Written by the caller while the gate is closed and nobody is inside;
+    /// read by those inside.
     region: UnsafeCell<Option<Region>>,
-    /// Moves by one when a region starts or the pool stops.
-    epoch: AtomicU32,
-    /// Workers that have not finished the current region.
-    remaining: AtomicUsize,
-    /// Per worker (the caller is 0): it is about to park, or parked.
+    /// Per thread (the caller is 0): it is about to park, or parked.
     parked: Box<[AtomicBool]>,
     /// The first panic of a worker in the current region.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -64,17 +60,23 @@ struct Shared {
     spin_max: Duration,
 }
 
+/// A parallel region: `task(item_idx)` for every item.
 #[derive(Clone)]
 struct Region {
-    /// The lifetime is erased; `Pool::run` does not return before all workers are done with it.
+    /// The lifetime is erased; the caller does not return before all workers have left the region.
     task: *const (dyn Fn(usize) + Sync),
+    num_items: usize,
     caller: Thread,
 }
 
-// SAFETY: the only non-Sync parts are `region` and the pointer in it. `region` is written only by the
-// thread that holds `Pool::region`, while `remaining == 0`, and read by workers only between the
-// release-store of `epoch` and their release-decrement of `remaining`, which the writer acquires. The
-// pointer's target is `Sync`.
+/// What is written often by all has a cache line (and its prefetched neighbour) of its own.
+#[repr(align(128))]
+struct OwnLine<T>(T);
+
+// SAFETY: the only non-Sync part is `region`. It is written only by the thread that holds `Pool::turn`, while
+// the gate is closed and nobody is inside, and read only by workers inside. Entering acquires what opening
+// released, and the caller's wait for the last to leave acquires what leaving released. The pointer in
+// it leads to something `Sync`.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; nothing in it is bound to a thread.
 unsafe impl Send for Shared {}
@@ -82,8 +84,62 @@ unsafe impl Send for Shared {}
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
-            .field("epoch", &self.epoch)
+            .field("num_threads", &self.parked.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Lets workers into a region, counts them, and lets nobody in any more once closed.
+///
+/// ```text
+/// bits 63..32: epoch, one more with each region    bit 31: open    bits 30..0: workers inside
+/// ```
+struct Gate(OwnLine<AtomicU64>);
+
+impl Gate {
+    const OPEN: u64 = 1 << 31;
+
+    fn new() -> Gate {
+        Gate(OwnLine(AtomicU64::new(0)))
+    }
+
+    fn epoch(&self) -> u32 {
+        // SeqCst as in `open`.
+        (self.0.0.load(Ordering::SeqCst) >> 32) as u32
+    }
+
+    /// Starts the next epoch. Only for the caller, while the gate is closed and nobody is inside: then nobody
+    /// else writes it.
+    fn open(&self) {
+        let closed = self.0.0.load(Ordering::Relaxed);
+        debug_assert_eq!(closed as u32, 0, "closed, and nobody inside");
+        let next_epoch = (closed >> 32).wrapping_add(1) << 32;
+        // SeqCst here and in `wait_as`: either a worker sees the new epoch before it parks, or the caller
+        // sees that it is about to park.
+        self.0.0.store(next_epoch | Gate::OPEN, Ordering::SeqCst);
+    }
+
+    /// Whether the caller of this, a worker, is inside now.
+    fn try_enter(&self) -> bool {
+        let enter = |gate| (gate & Gate::OPEN != 0).then_some(gate + 1);
+        self.0
+            .0
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, enter)
+            .is_ok()
+    }
+
+    /// Whether it was the last one.
+    fn leave(&self) -> bool {
+        // SeqCst: as in `open`, with the caller as the one who parks.
+        self.0.0.fetch_sub(1, Ordering::SeqCst) as u32 == 1
+    }
+
+    fn close(&self) {
+        self.0.0.fetch_and(!Gate::OPEN, Ordering::Relaxed);
+    }
+
+    fn is_left(&self) -> bool {
+        self.0.0.load(Ordering::Acquire) as u32 == 0
     }
 }
 
@@ -106,9 +162,9 @@ impl Pool {
         let cpus = allowed_cpus();
         let num_threads = num_threads.get();
         let shared = Arc::new(Shared {
+            gate: Gate::new(),
+            next: OwnLine(AtomicUsize::new(0)),
             region: UnsafeCell::new(None),
-            epoch: AtomicU32::new(0),
-            remaining: AtomicUsize::new(0),
             parked: (0..num_threads).map(|_| AtomicBool::new(false)).collect(),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
@@ -119,20 +175,19 @@ impl Pool {
             },
         });
         let workers = (1..num_threads)
-            .map(|worker_idx| {
+            .map(|thread_idx| {
                 let shared = Arc::clone(&shared);
-                let cpu = (num_threads == cpus.len()).then(|| cpus[worker_idx]);
-                let thread = std::thread::Builder::new()
-                    .name(format!("compute-{worker_idx}"))
-                    .spawn(move || shared.work(worker_idx, cpu))
-                    .expect("the operating system starts a compute thread");
-                Worker { thread }
+                let cpu = (num_threads == cpus.len()).then(|| cpus[thread_idx]);
+                std::thread::Builder::new()
+                    .name(format!("compute-{thread_idx}"))
+                    .spawn(move || shared.work(thread_idx, cpu))
+                    .expect("the operating system starts a compute thread")
             })
             .collect();
         Pool {
             shared,
             workers,
-            region: Mutex::new(()),
+            turn: Mutex::new(()),
         }
     }
 
@@ -147,36 +202,46 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs `task(worker_idx)` once on every worker and returns when all are done.
-    ///
-    /// A second caller waits until the first is done.
+    /// Calls `task(part_idx)` once for every part `0..num_threads` and returns when all are done: one part per
+    /// thread, unless a thread is late and another has done its part meanwhile. Parts must not
+    /// wait for one another.
     ///
     /// # Panics
     ///
-    /// If a task panics: all others are awaited first, then the panic goes on in the caller. Also
-    /// if called from within a task.
+    /// As [`Pool::for_each`].
+    pub fn run(&self, task: &(dyn Fn(usize) + Sync)) {
+        self.for_each(self.num_threads(), task);
+    }
+
+    /// Calls `task(item_idx)` once for every item, each by whichever worker is free, and returns when all are
+    /// done. A second caller waits until the first is done.
+    ///
+    /// # Panics
+    ///
+    /// If a task panics: no more items are begun, what runs is awaited, then the panic goes on in the caller.
+    /// Also if called from within a task.
     ///
     /// # Cost
     ///
-    /// About 1 µs while workers spin, see the module's words on parking.
-    pub fn run(&self, task: &(dyn Fn(usize) + Sync)) {
+    /// Below 1 µs while workers spin, see the module's words on parking; some 50 ns an item.
+    pub fn for_each(&self, num_items: usize, task: impl Fn(usize) + Sync) {
         assert!(
             !IN_TASK.get(),
-            "Pool::run inside a task would wait for itself"
+            "a parallel region inside a task would wait for itself"
         );
-        if self.workers.is_empty() {
+        if self.workers.is_empty() || num_items <= 1 {
             let _inside = InTask::enter();
-            return task(0);
+            return (0..num_items).for_each(task);
         }
         // The lock guards no data that a panic could leave half-made.
-        let _one_at_a_time = self.region.lock().unwrap_or_else(PoisonError::into_inner);
-        self.start(task);
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.open(num_items, &task);
         let own = {
             let _inside = InTask::enter();
-            catch_unwind(AssertUnwindSafe(|| task(0)))
+            self.shared.claim_items(&task, num_items)
         };
-        self.shared
-            .wait_as(0, || self.shared.remaining.load(Ordering::Acquire) == 0);
+        self.shared.gate.close();
+        self.shared.wait_as(0, || self.shared.gate.is_left());
         let theirs = self
             .shared
             .panic
@@ -188,26 +253,7 @@ impl Pool {
         }
     }
 
-    /// Calls `task(item_idx)` for every item, each by whichever worker is free: for items of unequal
-    /// cost. The result must not depend on who computes what.
-    ///
-    /// # Panics
-    ///
-    /// As [`Pool::run`].
-    pub fn for_each(&self, num_items: usize, task: impl Fn(usize) + Sync) {
-        let next = AtomicUsize::new(0);
-        self.run(&|_| {
-            loop {
-                let item_idx = next.fetch_add(1, Ordering::Relaxed);
-                if item_idx >= num_items {
-                    return;
-                }
-                task(item_idx);
-            }
-        });
-    }
-
-    /// Calls `task(row_idx, row)` for every row of `rows`, `[num_rows, row_len]`; each worker takes one
+    /// Calls `task(row_idx, row)` for every row of `rows`, `[num_rows, row_len]`; each part is one
     /// range of rows.
     ///
     /// # Panics
@@ -228,40 +274,35 @@ impl Pool {
         );
         let num_rows = rows.len() / row_len;
         let disjoint = Disjoint::new(rows);
-        self.run(&|worker_idx| {
-            for row_idx in partition(num_rows, self.num_threads(), worker_idx) {
-                // SAFETY: `partition` gives each row to one worker, which visits it once.
+        self.run(&|part_idx| {
+            for row_idx in partition(num_rows, self.num_threads(), part_idx) {
+                // SAFETY: each row is in one part, which visits it once.
                 let row = unsafe { disjoint.slice(row_idx * row_len..(row_idx + 1) * row_len) };
                 task(row_idx, row);
             }
         });
     }
 
-    fn start(&self, task: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime changes. Workers drop the pointer before they count down
-        // `remaining`, and `run` returns (or unwinds) only after `remaining` reached 0.
+    fn open(&self, num_items: usize, task: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: only the lifetime changes. The pointer is used only inside the gate, and `for_each` neither
+        // returns nor unwinds before the gate is closed and left.
         let task: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(task) };
         let region = Region {
             task,
+            num_items,
             caller: std::thread::current(),
         };
-        debug_assert_eq!(self.shared.remaining.load(Ordering::Relaxed), 0);
-        // SAFETY: `run` holds the region lock and no worker is inside a region, so nobody reads.
+        // SAFETY: this thread holds `turn`, and the gate is closed and left: nobody reads.
         unsafe { *self.shared.region.get() = Some(region) };
-        self.shared
-            .remaining
-            .store(self.workers.len(), Ordering::Relaxed);
-        self.wake_all();
+        self.shared.next.0.store(0, Ordering::Relaxed);
+        self.shared.gate.open();
+        self.wake_parked();
     }
 
-    /// Publishes what was written before and wakes who sleeps.
-    fn wake_all(&self) {
-        // SeqCst here and in `wait_as`: either the worker sees the new epoch before it parks, or we see
-        // that it is about to park.
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+    fn wake_parked(&self) {
         for (worker, parked) in self.workers.iter().zip(&self.shared.parked[1..]) {
             if parked.load(Ordering::SeqCst) {
-                worker.thread.thread().unpark();
+                worker.thread().unpark();
             }
         }
     }
@@ -269,50 +310,84 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        self.wake_all();
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.wake_parked();
         for worker in self.workers.drain(..) {
             // A worker catches the panics of its tasks; it has nothing to tell at the end.
-            let _ = worker.thread.join();
+            let _ = worker.join();
         }
     }
 }
 
 impl Shared {
     /// A worker's life.
-    fn work(&self, worker_idx: usize, cpu: Option<usize>) {
+    fn work(&self, thread_idx: usize, cpu: Option<usize>) {
         if let Some(cpu) = cpu {
             pin_to(cpu);
         }
         let _inside = InTask::enter();
         let mut seen = 0;
         loop {
-            self.wait_as(worker_idx, || self.epoch.load(Ordering::SeqCst) != seen);
-            seen = seen.wrapping_add(1);
-            if self.stop.load(Ordering::Relaxed) {
+            let stop = || self.stop.load(Ordering::SeqCst);
+            self.wait_as(thread_idx, || self.gate.epoch() != seen || stop());
+            if stop() {
                 return;
             }
-            // SAFETY: `epoch` moved, so the caller has written the region, and it will not write again
-            // before this worker counts down `remaining`.
-            let Region { task, caller } = unsafe { (*self.region.get()).clone() }
-                .expect("a region is written before the epoch moves");
-            // SAFETY: the target lives until `remaining` is 0.
-            let task = unsafe { &*task };
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task(worker_idx))) {
-                let mut panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
-                panic.get_or_insert(payload);
-            }
-            if self.remaining.fetch_sub(1, Ordering::SeqCst) == 1
-                && self.parked[0].load(Ordering::SeqCst)
-            {
-                caller.unpark();
+            // If it moves again before we enter, we enter the later region now and find it closed next time.
+            seen = self.gate.epoch();
+            if self.gate.try_enter() {
+                self.work_inside();
             }
         }
     }
 
+    fn work_inside(&self) {
+        // SAFETY: this thread is inside the gate, so the region was written before and stays.
+        let region = unsafe { (*self.region.get()).clone() };
+        let Region {
+            task,
+            num_items,
+            caller,
+        } = region.expect("a region is written before the gate opens");
+        // SAFETY: the target lives until all have left.
+        let task = unsafe { &*task };
+        if let Err(payload) = self.claim_items(task, num_items) {
+            self.panic
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert(payload);
+        }
+        // From here on the region is not ours to look at. The caller may also be one that has parked for
+        // a reason of its own; then it wakes for nothing, which parking allows.
+        if self.gate.leave() && self.parked[0].load(Ordering::SeqCst) {
+            caller.unpark();
+        }
+    }
+
+    /// Computes items until there are none left, or one panics: then the others stop claiming too.
+    fn claim_items(
+        &self,
+        task: &(dyn Fn(usize) + Sync),
+        num_items: usize,
+    ) -> Result<(), Box<dyn Any + Send>> {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let item_idx = self.next.0.fetch_add(1, Ordering::Relaxed);
+                if item_idx >= num_items {
+                    return;
+                }
+                task(item_idx);
+            }
+        }));
+        if result.is_err() {
+            self.next.0.store(num_items, Ordering::Relaxed);
+        }
+        result
+    }
+
     /// Spins, then parks, until `ready`. Whoever makes it ready unparks this thread if
-    /// `parked[worker_idx]` is set.
-    fn wait_as(&self, worker_idx: usize, ready: impl Fn() -> bool) {
+    /// `parked[thread_idx]` is set.
+    fn wait_as(&self, thread_idx: usize, ready: impl Fn() -> bool) {
         let start = Instant::now();
         loop {
             for _ in 0..64 {
@@ -325,14 +400,14 @@ impl Shared {
                 break;
             }
         }
-        self.parked[worker_idx].store(true, Ordering::SeqCst);
+        self.parked[thread_idx].store(true, Ordering::SeqCst);
         // The fence orders the flag before the loads in `ready`, whatever their ordering: either the
         // other side sees the flag, or we see what it has done.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         while !ready() {
             std::thread::park();
         }
-        self.parked[worker_idx].store(false, Ordering::Relaxed);
+        self.parked[thread_idx].store(false, Ordering::Relaxed);
     }
 }
 
@@ -463,20 +538,47 @@ mod tests {
     }
 
     #[test]
-    fn every_worker_runs_every_task_once() {
+    fn every_part_is_run_once_however_many_threads_there_are() {
         for num_threads in [1, 2, 3, 7] {
             let pool = pool(num_threads);
             assert_eq!(pool.num_threads(), num_threads);
             let counts: Vec<AtomicUsize> = (0..num_threads).map(|_| AtomicUsize::new(0)).collect();
             for _ in 0..2000 {
-                pool.run(&|worker_idx| {
-                    counts[worker_idx].fetch_add(1, Ordering::Relaxed);
+                pool.run(&|part_idx| {
+                    counts[part_idx].fetch_add(1, Ordering::Relaxed);
                 });
             }
             for count in counts {
                 assert_eq!(count.into_inner(), 2000);
             }
         }
+    }
+
+    #[test]
+    fn a_closed_gate_lets_nobody_in_and_is_left_at_once_if_nobody_came() {
+        let gate = Gate::new();
+        assert!(!gate.try_enter());
+        gate.open();
+        assert_eq!(gate.epoch(), 1);
+        gate.close();
+        assert!(gate.is_left());
+        assert!(!gate.try_enter());
+    }
+
+    #[test]
+    fn only_the_last_to_leave_a_closed_gate_is_told_so() {
+        let gate = Gate::new();
+        gate.open();
+        assert!(gate.try_enter() && gate.try_enter() && gate.try_enter());
+        assert!(
+            !gate.leave(),
+            "the gate is open: the caller does not wait yet"
+        );
+        gate.close();
+        assert!(!gate.is_left());
+        assert!(!gate.leave());
+        assert!(gate.leave());
+        assert!(gate.is_left());
     }
 
     #[test]
@@ -510,9 +612,20 @@ mod tests {
     #[test]
     fn a_caller_that_waits_long_parks_and_is_woken() {
         let pool = pool(2);
+        let caller = std::thread::current().id();
         for _ in 0..20 {
-            pool.run(&|worker_idx| {
-                while worker_idx == 1 && !pool.shared.parked[0].load(Ordering::SeqCst) {
+            let worker_has_one = AtomicBool::new(false);
+            pool.for_each(2, |_| {
+                let done = || {
+                    if std::thread::current().id() == caller {
+                        // So that the worker gets the other item.
+                        worker_has_one.load(Ordering::SeqCst)
+                    } else {
+                        worker_has_one.store(true, Ordering::SeqCst);
+                        pool.shared.parked[0].load(Ordering::SeqCst)
+                    }
+                };
+                while !done() {
                     std::thread::yield_now();
                 }
             });
@@ -520,11 +633,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_any_worker_reaches_the_caller_and_the_pool_still_works() {
+    fn a_panic_in_any_part_reaches_the_caller_and_the_pool_still_works() {
         let pool = pool(3);
         for culprit in 0..3 {
             let result = catch_unwind(AssertUnwindSafe(|| {
-                pool.run(&|worker_idx| assert!(worker_idx != culprit, "culprit {culprit}"));
+                pool.run(&|part_idx| assert!(part_idx != culprit, "culprit {culprit}"));
             }));
             let payload = result.expect_err("the panic goes on");
             let words = payload
@@ -557,8 +670,8 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for _ in 0..300 {
-                        pool.run(&|worker_idx| {
-                            if worker_idx == 0 {
+                        pool.run(&|part_idx| {
+                            if part_idx == 0 {
                                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                                 assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
                             }

@@ -136,9 +136,9 @@ impl Rows {
             num_blocks,
         };
         let pairs = Disjoint::new(&mut self.pairs);
-        pool.run(&|worker_idx| {
-            for row_idx in partition(num_rows, pool.num_threads(), worker_idx) {
-                // SAFETY: each row belongs to one worker, which visits it once.
+        pool.run(&|part_idx| {
+            for row_idx in partition(num_rows, pool.num_threads(), part_idx) {
+                // SAFETY: each row is in one part, which visits it once.
                 let row = unsafe { values.slice(row_idx * cols..(row_idx + 1) * cols) };
                 task(row_idx, row);
                 if forms.codes {

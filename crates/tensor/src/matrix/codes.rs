@@ -98,11 +98,11 @@ impl Codes {
         let mut bytes = Aligned::zeroed(total);
         let mut factors = vec![1.0; num_panels];
         let (all_bytes, all_factors) = (Disjoint::new(&mut bytes), Disjoint::new(&mut factors));
-        pool.run(&|worker_idx| {
+        pool.run(&|part_idx| {
             let mut packer = Packer::new(spec, sizes, cols);
-            for panel_idx in partition(num_panels, pool.num_threads(), worker_idx) {
+            for panel_idx in partition(num_panels, pool.num_threads(), part_idx) {
                 let start = panel_idx * sizes.panel_bytes;
-                // SAFETY: `partition` gives each panel to one worker, which visits it once.
+                // SAFETY: each panel is in one part, which visits it once.
                 let (panel, factor) = unsafe {
                     let panel = all_bytes.slice(start..start + sizes.panel_bytes);
                     (panel, all_factors.slice(panel_idx..panel_idx + 1))

@@ -135,10 +135,10 @@ fn pack_panels<T: bytemuck::Pod + Send>(
         .expect("the size fits the address space");
     let mut elements = Aligned::zeroed(total);
     let all = Disjoint::new(&mut elements);
-    pool.run(&|worker_idx| {
+    pool.run(&|part_idx| {
         let mut row = vec![0.0; cols];
-        for panel_idx in partition(num_panels, pool.num_threads(), worker_idx) {
-            // SAFETY: `partition` gives each panel to one worker, which visits it once.
+        for panel_idx in partition(num_panels, pool.num_threads(), part_idx) {
+            // SAFETY: each panel is in one part, which visits it once.
             let panel = unsafe { all.slice(panel_idx * panel_len..(panel_idx + 1) * panel_len) };
             let first = panel_idx * PANEL_ROWS;
             for row_idx in first..rows.min(first + PANEL_ROWS) {
