@@ -11,7 +11,7 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use tensor::isa::Isa;
+use tensor::isa::{FloatIsa, Isa};
 use tensor::kv::{BLOCK_TOKENS, KvPages, KvShape, KvSlot, KvType};
 use tensor::ops::attention::{AttendInput, AttendSequence, AttendSpec, attend};
 use tensor::pool::Pool;
@@ -235,17 +235,15 @@ fn multiply_adds_per_s(pool: &Pool) -> f64 {
 
 /// Runs `turns` times over independent chains; returns the multiply-adds of one turn.
 fn spin(turns: usize) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the machine has the feature.
-        return unsafe { spin_avx512(turns) };
+    match Isa::current().floats() {
+        FloatIsa::Scalar => chains::<8>(turns),
+        // SAFETY: the token is a proof that the machine has these features.
+        #[cfg(target_arch = "x86_64")]
+        FloatIsa::Avx2(_) => unsafe { spin_avx2(turns) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        FloatIsa::Avx512(_) => unsafe { spin_avx512(turns) },
     }
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the machine has the features.
-        return unsafe { spin_avx2(turns) };
-    }
-    chains::<32>(turns)
 }
 
 #[cfg(target_arch = "x86_64")]

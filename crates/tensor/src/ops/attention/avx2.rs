@@ -1,7 +1,8 @@
 //! AVX2, FMA and F16C: 8 positions, or 8 elements of a value, to a register; a block of positions is two.
 //!
 //! As in `avx512.rs`, both products are `M` queries times `N` registers of keys (or of values), with fewer of both: 12 registers of
-//! sums, and what they are made of, fit in 16. Lanes are separate chains, so that half as many to a register
+//! sums at most, and what they are made of, fit in 16 (3 times 4 does not: a chain that moves through memory is
+//! twice as slow). Lanes are separate chains, so that half as many to a register
 //! changes nothing.
 
 #![expect(
@@ -40,12 +41,12 @@ impl<E: KvElement> Kernels<E> for Avx2 {
             // SAFETY: `self` exists, so the machine has the features; lengths were checked above.
             unsafe {
                 match group.len() {
-                    1 => score_group::<E, 1>(queries, head_dim, keys, scores),
-                    2 => score_group::<E, 2>(queries, head_dim, keys, scores),
-                    3 => score_group::<E, 3>(queries, head_dim, keys, scores),
-                    4 => score_group::<E, 4>(queries, head_dim, keys, scores),
-                    5 => score_group::<E, 5>(queries, head_dim, keys, scores),
-                    _ => score_group::<E, QUERIES_SIDE_BY_SIDE>(queries, head_dim, keys, scores),
+                    1 => score_group::<E, 1, 8>(queries, head_dim, keys, scores),
+                    2 => score_group::<E, 2, 4>(queries, head_dim, keys, scores),
+                    3 => score_group::<E, 3, 3>(queries, head_dim, keys, scores),
+                    4 => score_group::<E, 4, 2>(queries, head_dim, keys, scores),
+                    5 => score_group::<E, 5, 2>(queries, head_dim, keys, scores),
+                    _ => score_group::<E, QUERIES_SIDE_BY_SIDE, 2>(queries, head_dim, keys, scores),
                 }
             }
         }
@@ -89,12 +90,12 @@ impl<E: KvElement> Kernels<E> for Avx2 {
             // SAFETY: `self` exists, so the machine has the features; lengths were checked above.
             unsafe {
                 match group.len() {
-                    1 => accumulate_group::<E, 1>(weights, carries, values, sums, stride),
-                    2 => accumulate_group::<E, 2>(weights, carries, values, sums, stride),
-                    3 => accumulate_group::<E, 3>(weights, carries, values, sums, stride),
-                    4 => accumulate_group::<E, 4>(weights, carries, values, sums, stride),
-                    5 => accumulate_group::<E, 5>(weights, carries, values, sums, stride),
-                    _ => accumulate_group::<E, QUERIES_SIDE_BY_SIDE>(
+                    1 => accumulate_group::<E, 1, 8>(weights, carries, values, sums, stride),
+                    2 => accumulate_group::<E, 2, 4>(weights, carries, values, sums, stride),
+                    3 => accumulate_group::<E, 3, 3>(weights, carries, values, sums, stride),
+                    4 => accumulate_group::<E, 4, 2>(weights, carries, values, sums, stride),
+                    5 => accumulate_group::<E, 5, 2>(weights, carries, values, sums, stride),
+                    _ => accumulate_group::<E, QUERIES_SIDE_BY_SIDE, 2>(
                         weights, carries, values, sums, stride,
                     ),
                 }
@@ -125,82 +126,63 @@ fn weigh(
 ///
 /// `queries` holds at least `[M, head_dim]`, `scores` `[M, SPAN]`; each of `keys` is `[head_dim, 16]`, all of them at most `SPAN` positions.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn score_group<E: KvElement, const M: usize>(
+unsafe fn score_group<E: KvElement, const M: usize, const N: usize>(
     queries: &[f32],
     head_dim: usize,
     keys: &[&[E]],
     scores: &mut [f32],
 ) {
     let (queries, scores) = (queries.as_ptr(), scores.as_mut_ptr());
+    let num_registers = keys.len() * BLOCK_TOKENS / LANES;
     let mut done = 0;
-    // SAFETY: block `done + N / 2 - 1` exists, so its scores lie inside a row of SPAN; the rest is the caller's promise.
+    // SAFETY: register `done + N - 1` exists, so its scores lie inside a row of SPAN; the rest is the caller's promise.
     unsafe {
-        if M == 1 {
-            while done + 4 <= keys.len() {
-                score_tile::<E, M, 8>(
-                    queries,
-                    head_dim,
-                    &keys[done..],
-                    scores.add(done * BLOCK_TOKENS),
-                );
-                done += 4;
-            }
+        while done + N <= num_registers {
+            score_tile::<E, M, N>(queries, head_dim, keys, scores, done);
+            done += N;
         }
-        if M <= 3 {
-            while done + 2 <= keys.len() {
-                score_tile::<E, M, 4>(
-                    queries,
-                    head_dim,
-                    &keys[done..],
-                    scores.add(done * BLOCK_TOKENS),
-                );
-                done += 2;
-            }
+        while done + 2 <= num_registers {
+            score_tile::<E, M, 2>(queries, head_dim, keys, scores, done);
+            done += 2;
         }
-        while done < keys.len() {
-            score_tile::<E, M, 2>(
-                queries,
-                head_dim,
-                &keys[done..],
-                scores.add(done * BLOCK_TOKENS),
-            );
-            done += 1;
+        if done < num_registers {
+            score_tile::<E, M, 1>(queries, head_dim, keys, scores, done);
         }
     }
 }
 
-/// `M` queries times the first `N` registers of `keys`, two to a block.
+/// `M` queries times `N` registers of `keys` from the `first` on, two to a block.
 ///
 /// # Safety
 ///
-/// As [`score_group`]; `scores` points to the first block's scores of the first query.
+/// As [`score_group`], and the registers exist.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn score_tile<E: KvElement, const M: usize, const N: usize>(
     queries: *const f32,
     head_dim: usize,
     keys: &[&[E]],
     scores: *mut f32,
+    first: usize,
 ) {
-    let keys: [*const E; N] = std::array::from_fn(|n| keys[n / 2][n % 2 * LANES..].as_ptr());
+    let keys: [*const E; N] =
+        std::array::from_fn(|n| keys[(first + n) / 2][(first + n) % 2 * LANES..].as_ptr());
     let mut sums = [[_mm256_setzero_ps(); N]; M];
     for dim in 0..head_dim {
-        let mut loaded = [_mm256_setzero_ps(); N];
-        for n in 0..N {
-            // SAFETY: `dim < head_dim`, and a block holds 16 keys' elements of each: 8 from either half on.
-            loaded[n] = unsafe { load(keys[n].add(dim * BLOCK_TOKENS)) };
-        }
-        for m in 0..M {
-            // SAFETY: queries are `[M, head_dim]`.
-            let element = _mm256_set1_ps(unsafe { *queries.add(m * head_dim + dim) });
-            for n in 0..N {
-                sums[m][n] = _mm256_fmadd_ps(element, loaded[n], sums[m][n]);
-            }
+        // SAFETY: `dim < head_dim`; queries are `[M, head_dim]`, and a block holds 16 keys' elements of each
+        // dimension: 8 from either half on.
+        unsafe {
+            let elements = std::array::from_fn(|m| queries.add(m * head_dim + dim));
+            add_products(
+                &mut sums,
+                elements,
+                keys.map(|keys| keys.add(dim * BLOCK_TOKENS)),
+            );
         }
     }
     for m in 0..M {
         for n in 0..N {
             // SAFETY: scores are `[M, SPAN]`, and these N registers fit in a row.
-            unsafe { _mm256_storeu_ps(scores.add(m * SPAN + n * LANES), sums[m][n]) };
+            unsafe { _mm256_storeu_ps(scores.add(m * SPAN + (first + n) * LANES), sums[m][n]) };
         }
     }
 }
@@ -212,7 +194,7 @@ unsafe fn score_tile<E: KvElement, const M: usize, const N: usize>(
 /// `weights` holds at least `[M, SPAN]`, `carries` `[M]`, `sums` `[M, stride]`; each of `values` is `[16, stride]`, their slots are
 /// inside, all of them at most `SPAN` positions; `stride` is a multiple of 16.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn accumulate_group<E: KvElement, const M: usize>(
+unsafe fn accumulate_group<E: KvElement, const M: usize, const N: usize>(
     weights: &[f32],
     carries: &[f32],
     values: &[ValueBlock<'_, E>],
@@ -224,21 +206,16 @@ unsafe fn accumulate_group<E: KvElement, const M: usize>(
     let mut done = 0;
     // SAFETY: register `done + N - 1` exists in every row of `stride` elements; the rest is the caller's promise.
     unsafe {
-        if M == 1 {
-            while done + 8 <= num_registers {
-                accumulate_tile::<E, M, 8>(weights, carries, values, sums, (stride, done * LANES));
-                done += 8;
-            }
+        while done + N <= num_registers {
+            accumulate_tile::<E, M, N>(weights, carries, values, sums, (stride, done * LANES));
+            done += N;
         }
-        if M <= 3 {
-            while done + 4 <= num_registers {
-                accumulate_tile::<E, M, 4>(weights, carries, values, sums, (stride, done * LANES));
-                done += 4;
-            }
-        }
-        while done < num_registers {
+        while done + 2 <= num_registers {
             accumulate_tile::<E, M, 2>(weights, carries, values, sums, (stride, done * LANES));
             done += 2;
+        }
+        if done < num_registers {
+            accumulate_tile::<E, M, 1>(weights, carries, values, sums, (stride, done * LANES));
         }
     }
 }
@@ -268,24 +245,16 @@ unsafe fn accumulate_tile<E: KvElement, const M: usize, const N: usize>(
     for (idx, block) in values.iter().enumerate() {
         let weights = weights[idx * BLOCK_TOKENS..].as_ptr();
         for slot in block.slots.clone() {
-            let mut loaded = [_mm256_setzero_ps(); N];
-            for n in 0..N {
-                // SAFETY: values are `[16, stride]`, the slot and the columns are inside.
-                loaded[n] = unsafe {
-                    load(
-                        block
-                            .values
-                            .as_ptr()
-                            .add(slot * stride + column + n * LANES),
-                    )
-                };
-            }
-            for m in 0..M {
-                // SAFETY: weights are `[M, SPAN]`, and the block's positions lie in the span.
-                let weight = _mm256_set1_ps(unsafe { *weights.add(m * SPAN + slot) });
-                for n in 0..N {
-                    kept[m][n] = _mm256_fmadd_ps(weight, loaded[n], kept[m][n]);
-                }
+            // SAFETY: weights are `[M, SPAN]`, and the block's positions lie in the span; values are
+            // `[16, stride]`, the slot and the columns are inside.
+            unsafe {
+                let weights = std::array::from_fn(|m| weights.add(m * SPAN + slot));
+                let row = block.values.as_ptr().add(slot * stride + column);
+                add_products(
+                    &mut kept,
+                    weights,
+                    std::array::from_fn(|n| row.add(n * LANES)),
+                );
             }
         }
     }
@@ -293,6 +262,30 @@ unsafe fn accumulate_tile<E: KvElement, const M: usize, const N: usize>(
         for n in 0..N {
             // SAFETY: as for the loads.
             unsafe { _mm256_storeu_ps(sums.add(m * stride + column + n * LANES), kept[m][n]) };
+        }
+    }
+}
+
+/// `sums[m][n] += factors[m] * registers[n]`.
+///
+/// # Safety
+///
+/// All factors are readable, and 8 elements from each of `registers` on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn add_products<E: KvElement, const M: usize, const N: usize>(
+    sums: &mut [[__m256; N]; M],
+    factors: [*const f32; M],
+    registers: [*const E; N],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let registers = registers.map(|register| load(register));
+        for m in 0..M {
+            let factor = _mm256_set1_ps(*factors[m]);
+            for n in 0..N {
+                sums[m][n] = _mm256_fmadd_ps(factor, registers[n], sums[m][n]);
+            }
         }
     }
 }
