@@ -14,7 +14,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::scalar;
-use super::tile::{Kernels, Progress, SPAN, ValueBlock};
+use super::tile::{Kernels, SPAN, Softmax, ValueBlock};
 use crate::isa::Avx2;
 use crate::kv::{BLOCK_TOKENS, KvElement, KvType};
 
@@ -57,10 +57,10 @@ impl<E: KvElement> Kernels<E> for Avx2 {
         scores: &mut [f32],
         visible: Range<usize>,
         softcap: Option<f32>,
-        progress: &mut Progress,
+        softmax: &mut Softmax,
     ) -> f32 {
         // SAFETY: `self` exists, so the machine has the features.
-        unsafe { weigh(scores, visible, softcap, progress) }
+        unsafe { weigh(scores, visible, softcap, softmax) }
     }
 
     fn accumulate(
@@ -115,9 +115,9 @@ fn weigh(
     scores: &mut [f32],
     visible: Range<usize>,
     softcap: Option<f32>,
-    progress: &mut Progress,
+    softmax: &mut Softmax,
 ) -> f32 {
-    scalar::weigh(scores, visible, softcap, progress)
+    scalar::weigh(scores, visible, softcap, softmax)
 }
 
 /// Scores of `M` queries.

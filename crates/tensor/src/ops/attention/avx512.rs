@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::scalar;
-use super::tile::{Kernels, Progress, SPAN, ValueBlock};
+use super::tile::{Kernels, SPAN, Softmax, ValueBlock};
 use crate::isa::Avx512Vnni;
 use crate::kv::{BLOCK_TOKENS, KvElement, KvType};
 use crate::ops::math::LANES;
@@ -54,10 +54,10 @@ impl<E: KvElement> Kernels<E> for Avx512Vnni {
         scores: &mut [f32],
         visible: Range<usize>,
         softcap: Option<f32>,
-        progress: &mut Progress,
+        softmax: &mut Softmax,
     ) -> f32 {
         // SAFETY: `self` exists, so the machine has the features.
-        unsafe { weigh(scores, visible, softcap, progress) }
+        unsafe { weigh(scores, visible, softcap, softmax) }
     }
 
     fn accumulate(
@@ -112,9 +112,9 @@ fn weigh(
     scores: &mut [f32],
     visible: Range<usize>,
     softcap: Option<f32>,
-    progress: &mut Progress,
+    softmax: &mut Softmax,
 ) -> f32 {
-    scalar::weigh(scores, visible, softcap, progress)
+    scalar::weigh(scores, visible, softcap, softmax)
 }
 
 /// Scores of `M` queries.

@@ -14,6 +14,8 @@
 //!
 //! - Positions are taken in spans of 128, at fixed multiples of 128, in ascending order. After each span the largest score so far
 //!   is known; what was summed before is scaled to it (online softmax), then the span's positions are added one by one.
+//! - Every 1024 positions, at fixed multiples, it starts afresh; what such a segment gave is merged with that of those before it, in order. So
+//!   workers can share a long sequence by segments.
 //! - A score is one chain of fused multiply-adds over `head_dim`; an output element is one over positions; the sum of weights is
 //!   one per lane (position modulo 16) and a fixed tree at the end.
 //! - A position hidden from a query weighs exactly 0 and never touches its largest score, so it changes nothing
@@ -30,6 +32,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod plan;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -42,7 +45,8 @@ use half::{bf16, f16};
 use crate::isa::{FloatIsa, Isa};
 use crate::kv::{BLOCK_TOKENS, KvElement, KvPages, KvType};
 use crate::pool::{Disjoint, Pool};
-use tile::{Kernels, QUERIES_MAX, Tile, attend_tile};
+use plan::Plan;
+use tile::{Kernels, attend_piece};
 
 /// What fixes a layer's attention besides the shape of its cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,13 +133,12 @@ fn attend_as<E: KvElement>(
         keys: input.pages.keys(),
         values: input.pages.values(),
     };
-    let tiles = layer.tiles(pool.num_threads());
     match isa {
-        FloatIsa::Scalar => layer.attend_tiles(scalar::Scalar, pool, &tiles, &out),
+        FloatIsa::Scalar => layer.attend_pieces(scalar::Scalar, pool, &out),
         #[cfg(target_arch = "x86_64")]
-        FloatIsa::Avx2(proof) => layer.attend_tiles(proof, pool, &tiles, &out),
+        FloatIsa::Avx2(proof) => layer.attend_pieces(proof, pool, &out),
         #[cfg(target_arch = "x86_64")]
-        FloatIsa::Avx512(proof) => layer.attend_tiles(proof, pool, &tiles, &out),
+        FloatIsa::Avx512(proof) => layer.attend_pieces(proof, pool, &out),
     }
 }
 
@@ -184,7 +187,7 @@ fn check(spec: &AttendSpec, input: &AttendInput<'_>, out: &[f32]) {
     }
 }
 
-/// Everything that the tiles of one call share.
+/// Everything that the pieces of one call share.
 struct Layer<'a, E> {
     spec: &'a AttendSpec,
     input: AttendInput<'a>,
@@ -204,71 +207,15 @@ impl<E: KvElement> Layer<'_, E> {
         (position + 1).saturating_sub(window)..position + 1
     }
 
-    /// Cuts the call into tiles, the costliest first: who claims the last one then holds the others up
-    /// least. Tiles are as large as they can be while every worker gets one.
-    fn tiles(&self, num_workers: usize) -> Vec<Tile> {
-        let mut queries_max = QUERIES_MAX;
-        let mut tiles = self.tiles_of(queries_max);
-        while tiles.len() < num_workers && queries_max > 1 {
-            queries_max /= 2;
-            tiles = self.tiles_of(queries_max);
-        }
-        tiles.sort_by_key(|tile| std::cmp::Reverse(self.cost(tile)));
-        tiles
-    }
-
-    fn tiles_of(&self, queries_max: usize) -> Vec<Tile> {
-        let num_kv_heads = self.input.pages.shape().num_kv_heads;
-        let (rows_each, heads_each) = (
-            (queries_max / self.group()).max(1),
-            queries_max.min(self.group()),
-        );
-        let mut tiles = Vec::new();
-        for (sequence_idx, sequence) in self.input.sequences.iter().enumerate() {
-            for kv_head in 0..num_kv_heads {
-                for first_row in (0..sequence.num_rows).step_by(rows_each) {
-                    for first_head in (0..self.group()).step_by(heads_each) {
-                        tiles.push(Tile {
-                            sequence_idx,
-                            kv_head,
-                            rows: first_row..(first_row + rows_each).min(sequence.num_rows),
-                            heads: first_head..(first_head + heads_each).min(self.group()),
-                        });
-                    }
-                }
-            }
-        }
-        tiles
-    }
-
-    /// Multiply-adds, more or less.
-    fn cost(&self, tile: &Tile) -> usize {
-        let last = self.input.sequences[tile.sequence_idx].num_past + tile.rows.end - 1;
-        tile.rows.len()
-            * tile.heads.len()
-            * self.visible(last).len()
-            * 2
-            * self.input.pages.shape().head_dim
-    }
-
-    fn attend_tiles<K: Kernels<E>>(
-        &self,
-        kernels: K,
-        pool: &Pool,
-        tiles: &[Tile],
-        out: &Disjoint<'_, f32>,
-    ) {
-        /// Some 3 µs of work: handing over would take longer.
-        const COST_ALONE_MAX: usize = 64 * 1024;
-        let cost: usize = tiles.iter().map(|tile| self.cost(tile)).sum();
-        if cost <= COST_ALONE_MAX {
-            tiles
-                .iter()
-                .for_each(|tile| attend_tile(kernels, self, tile, out));
+    fn attend_pieces<K: Kernels<E>>(&self, kernels: K, pool: &Pool, out: &Disjoint<'_, f32>) {
+        /// Some microseconds of work: handing over would take about as long.
+        const COST_ALONE_MAX: usize = 128 * 1024;
+        let plan = Plan::new(self, pool.num_threads());
+        let attend = |idx: usize| attend_piece(kernels, self, &plan, idx, out);
+        if plan.cost() <= COST_ALONE_MAX {
+            (0..plan.pieces.len()).for_each(attend);
         } else {
-            pool.for_each(tiles.len(), |tile_idx| {
-                attend_tile(kernels, self, &tiles[tile_idx], out)
-            });
+            pool.for_each(plan.pieces.len(), attend);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tile::{Kernels, Progress, SPAN, ValueBlock};
+use super::tile::{Kernels, SPAN, Softmax, ValueBlock};
 use crate::kv::{BLOCK_TOKENS, KvElement};
 use crate::ops::math::{LANES, exp, larger, softcap};
 
@@ -34,9 +34,9 @@ impl<E: KvElement> Kernels<E> for Scalar {
         scores: &mut [f32],
         visible: Range<usize>,
         softcap: Option<f32>,
-        progress: &mut Progress,
+        softmax: &mut Softmax,
     ) -> f32 {
-        weigh(scores, visible, softcap, progress)
+        weigh(scores, visible, softcap, softmax)
     }
 
     fn accumulate(
@@ -72,7 +72,7 @@ pub(super) fn weigh(
     scores: &mut [f32],
     visible: Range<usize>,
     cap: Option<f32>,
-    progress: &mut Progress,
+    softmax: &mut Softmax,
 ) -> f32 {
     if visible.is_empty() {
         scores.fill(0.0);
@@ -87,7 +87,7 @@ pub(super) fn weigh(
     vectors.as_flattened_mut()[..visible.start].fill(f32::NEG_INFINITY);
     vectors.as_flattened_mut()[visible.end..].fill(f32::NEG_INFINITY);
 
-    let before = progress.largest;
+    let before = softmax.largest;
     let mut lanes = [before; LANES];
     for vector in &*vectors {
         for (lane, &score) in lanes.iter_mut().zip(vector) {
@@ -99,13 +99,13 @@ pub(super) fn weigh(
         .fold(before, |largest, lane| larger(lane, largest));
     let carry = exp(before - largest);
 
-    let mut sums = progress.weight_sums.map(|sum| sum * carry);
+    let mut sums = softmax.weight_sums.map(|sum| sum * carry);
     for vector in vectors {
         for (score, sum) in vector.iter_mut().zip(&mut sums) {
             *score = exp(*score - largest);
             *sum += *score;
         }
     }
-    (progress.largest, progress.weight_sums) = (largest, sums);
+    (softmax.largest, softmax.weight_sums) = (largest, sums);
     carry
 }

@@ -363,6 +363,22 @@ fn bits_do_not_depend_on_how_many_heads_or_rows_share_a_tile() {
     }
 }
 
+/// Few heads and more than two segments: chunks of one row are shared by workers segment by segment, a whole
+/// prompt is not.
+#[test]
+fn bits_do_not_depend_on_how_workers_share_a_long_sequence() {
+    let case = Case {
+        num_heads: 2,
+        num_kv_heads: 1,
+        head_dim: 16,
+        ..CASE
+    };
+    for window in [None, Some(300), Some(1030)] {
+        assert_same_bits(&Case { window, ..case }, 2100, &[2100, 1, 1, 700, 16, 7]);
+    }
+    assert_formula(&case, 2100);
+}
+
 #[test]
 fn bits_do_not_depend_on_neighbours() {
     let case = CASE;
@@ -532,4 +548,71 @@ fn rows_that_overlap_are_refused() {
         input,
         &mut vec![0.0; CASE.query_len()],
     );
+}
+
+/// The plan of one sequence's new rows in a layer with one key head.
+fn plan_of(
+    num_past: usize,
+    num_rows: usize,
+    num_workers: usize,
+) -> Vec<(Range<usize>, Range<usize>)> {
+    let case = Case {
+        num_heads: 4,
+        num_kv_heads: 1,
+        head_dim: 2,
+        element: KvType::F32,
+        ..CASE
+    };
+    let pages = KvPages::new(case.shape(), 1).expect("memory");
+    let query = vec![0.0; num_rows * case.query_len()];
+    let blocks = vec![0; (num_past + num_rows).div_ceil(BLOCK_TOKENS)];
+    let sequences = [AttendSequence {
+        first_row: 0,
+        num_rows,
+        num_past,
+        blocks: &blocks,
+    }];
+    let input = AttendInput {
+        query: &query,
+        pages: &pages,
+        sequences: &sequences,
+    };
+    let spec = case.spec();
+    let layer = Layer::<f32> {
+        spec: &spec,
+        input,
+        keys: pages.keys(),
+        values: pages.values(),
+    };
+    let plan = Plan::new(&layer, num_workers);
+    plan.pieces
+        .iter()
+        .map(|piece| (plan.tile_of(piece).rows.clone(), piece.segments.clone()))
+        .collect()
+}
+
+#[test]
+fn a_long_answer_of_one_key_head_is_shared_by_segments() {
+    let pieces = plan_of(4999, 1, 2);
+    // The costliest first: the last segment is not full.
+    let segments: Vec<_> = pieces.into_iter().map(|(_, segments)| segments).collect();
+    assert_eq!(segments, [0..1, 1..2, 2..3, 3..4, 4..5]);
+}
+
+#[test]
+fn one_worker_walks_over_a_long_answer_as_a_whole() {
+    assert_eq!(plan_of(4999, 1, 1), [(0..1, 0..5)]);
+}
+
+#[test]
+fn a_long_prompt_is_shared_by_rows_the_costliest_first() {
+    let pieces = plan_of(0, 1500, 2);
+    assert_eq!(pieces.len(), 250);
+    assert_eq!(pieces[0], (1494..1500, 0..2));
+    assert_eq!(pieces[249], (0..6, 0..1));
+}
+
+#[test]
+fn a_short_answer_is_shared_by_heads() {
+    assert_eq!(plan_of(10, 1, 3).len(), 4);
 }

@@ -1,19 +1,22 @@
-//! One tile: up to [`QUERIES_MAX`] queries that share a key head walk over their positions together.
+//! One piece: up to [`QUERIES_MAX`] queries that share a key head walk over their positions together.
 //!
 //! The walk is the same for all instruction sets; they provide its three steps ([`Kernels`]).
 //!
 //! ```text
 //! per span of 128 positions:   queries × keys → scores → weigh → weights × values → sums
 //!                                                          └ carry: what the sums so far are multiplied by
+//! per segment of 8 spans:      merged with the segments before it
 //! ```
 
 use std::cell::RefCell;
+use std::mem::take;
 use std::ops::Range;
 
 use super::Layer;
+use super::plan::{Plan, Tile};
 use crate::aligned::Aligned;
 use crate::kv::{BLOCK_TOKENS, KvElement};
-use crate::ops::math::{LANES, sum_lanes};
+use crate::ops::math::{LANES, exp, larger, sum_lanes};
 use crate::pool::Disjoint;
 
 /// Queries in a tile at most: scores, sums and queries of a tile then stay in the first-level cache beside a span's keys.
@@ -23,14 +26,8 @@ pub(super) const QUERIES_MAX: usize = 24;
 pub(super) const SPAN: usize = 128;
 const SPAN_BLOCKS: usize = SPAN / BLOCK_TOKENS;
 
-/// Which queries: `rows` of the sequence times `heads` of the key head's group.
-#[derive(Clone, Debug)]
-pub(super) struct Tile {
-    pub(super) sequence_idx: usize,
-    pub(super) kv_head: usize,
-    pub(super) rows: Range<usize>,
-    pub(super) heads: Range<usize>,
-}
+/// Positions after which the sums start afresh; workers can share a sequence at its multiples. Part of the definition, too.
+pub(super) const SEGMENT: usize = 8 * SPAN;
 
 /// The values of one block that at least one query of the tile sees.
 #[derive(Clone)]
@@ -42,14 +39,70 @@ pub(super) struct ValueBlock<'a, E> {
 }
 
 /// How far one query's softmax has come.
-#[derive(Clone)]
-pub(super) struct Progress {
-    /// All positions it may see.
-    visible: Range<usize>,
+#[derive(Clone, Debug)]
+pub(super) struct Softmax {
     /// Largest score so far.
     pub(super) largest: f32,
     /// Sums of `exp(score - largest)` so far, by position modulo 16.
     pub(super) weight_sums: [f32; LANES],
+}
+
+impl Softmax {
+    /// No positions.
+    const EMPTY: Softmax = Softmax {
+        largest: f32::NEG_INFINITY,
+        weight_sums: [0.0; LANES],
+    };
+}
+
+/// What some positions give to a tile's queries.
+#[derive(Debug, Default)]
+pub(super) struct Partial {
+    /// `[num_queries]`.
+    softmax: Vec<Softmax>,
+    /// `[num_queries, value_stride]`: weighted sums of values, not yet divided. May be longer, from an earlier use.
+    sums: Aligned<f32>,
+}
+
+impl Partial {
+    /// Forgets all positions.
+    fn clear(&mut self, num_queries: usize, value_stride: usize) {
+        self.softmax.clear();
+        self.softmax.resize(num_queries, Softmax::EMPTY);
+        grow(&mut self.sums, num_queries * value_stride);
+        self.sums[..num_queries * value_stride].fill(0.0);
+    }
+
+    /// Adds what later positions gave.
+    fn merge(&mut self, later: &Partial, value_stride: usize) {
+        let ours = self
+            .softmax
+            .iter_mut()
+            .zip(self.sums.chunks_exact_mut(value_stride));
+        let theirs = later
+            .softmax
+            .iter()
+            .zip(later.sums.chunks_exact(value_stride));
+        for ((softmax, sums), (later, later_sums)) in ours.zip(theirs) {
+            // A query that sees none of them is as if they were not there.
+            if later.largest == f32::NEG_INFINITY {
+                continue;
+            }
+            let largest = larger(later.largest, softmax.largest);
+            let (carry, later_carry) =
+                (exp(softmax.largest - largest), exp(later.largest - largest));
+            softmax.largest = largest;
+            let merge = |sum: &mut f32, later: &f32| *sum = *sum * carry + later * later_carry;
+            softmax
+                .weight_sums
+                .iter_mut()
+                .zip(&later.weight_sums)
+                .for_each(|(sum, later)| merge(sum, later));
+            sums.iter_mut()
+                .zip(later_sums)
+                .for_each(|(sum, later)| merge(sum, later));
+        }
+    }
 }
 
 /// The steps of a walk. Every implementor gives the bits that `scalar` gives.
@@ -66,7 +119,7 @@ pub(super) trait Kernels<E>: Copy + Sync {
         scores: &mut [f32],
         visible: Range<usize>,
         softcap: Option<f32>,
-        progress: &mut Progress,
+        softmax: &mut Softmax,
     ) -> f32;
 
     /// `sums[q][d] = sums[q][d] * carries[q] + sum_t weights[q][t] * values[t][d]`, one chain of multiply-adds over positions.
@@ -81,44 +134,55 @@ pub(super) trait Kernels<E>: Copy + Sync {
     );
 }
 
-/// What a tile needs while it is computed; each thread keeps its own.
+/// What a piece needs while it is computed; each thread keeps its own.
 #[derive(Default)]
 struct Buffers {
     /// `[num_queries, head_dim]`, scaled.
     queries: Aligned<f32>,
+    /// `[num_queries]`: all positions that a query sees.
+    visible: Vec<Range<usize>>,
     /// `[num_queries, SPAN]`.
     scores: Aligned<f32>,
-    /// `[num_queries, value_stride]`.
-    sums: Aligned<f32>,
-    /// `[num_queries]`.
-    progress: Vec<Progress>,
     /// `[num_queries]`.
     carries: Vec<f32>,
+    /// The current segment.
+    segment: Partial,
+    /// The segments before it.
+    total: Partial,
 }
 
-/// Computes one tile and writes its part of `out`.
-pub(super) fn attend_tile<E: KvElement, K: Kernels<E>>(
+/// Computes one piece of the plan, and writes the tile's part of `out` if it is the tile's last one.
+pub(super) fn attend_piece<E: KvElement, K: Kernels<E>>(
     kernels: K,
     layer: &Layer<'_, E>,
-    tile: &Tile,
+    plan: &Plan,
+    piece_idx: usize,
     out: &Disjoint<'_, f32>,
 ) {
     thread_local! {
         static BUFFERS: RefCell<Buffers> = RefCell::default();
     }
+    let piece = &plan.pieces[piece_idx];
+    let tile = plan.tile_of(piece);
     BUFFERS.with_borrow_mut(|buffers| {
         let mut walk = Walk {
             layer,
             tile,
             buffers,
         };
-        let visible = walk.start();
-        // Spans lie at multiples of their length, wherever the tile begins: see the module's words on order.
-        for span in visible.start / SPAN..visible.end.div_ceil(SPAN) {
-            let part = visible.start.max(span * SPAN)..visible.end.min((span + 1) * SPAN);
-            walk.take(kernels, part);
+        walk.start();
+        for segment in piece.segments.clone() {
+            walk.take_segment(kernels, segment);
         }
-        walk.finish(out);
+        let stride = layer.input.pages.shape().value_stride();
+        let Some(mut partials) = tile.deliver(piece, take(&mut walk.buffers.total)) else {
+            return;
+        };
+        let (total, later) = partials.split_first_mut().expect("a tile has a segment");
+        later.iter().for_each(|later| total.merge(later, stride));
+        walk.finish(total, out);
+        // The memory is kept for the next piece.
+        walk.buffers.total = take(total);
     });
 }
 
@@ -129,10 +193,6 @@ struct Walk<'a, E> {
 }
 
 impl<E: KvElement> Walk<'_, E> {
-    fn num_queries(&self) -> usize {
-        self.tile.rows.len() * self.tile.heads.len()
-    }
-
     /// Where each query's head begins in `query` and `out`, and its position; row by row.
     fn places(&self) -> impl Iterator<Item = (usize, usize)> + use<'_, E> {
         let (spec, shape) = (self.layer.spec, self.layer.input.pages.shape());
@@ -146,39 +206,49 @@ impl<E: KvElement> Walk<'_, E> {
         })
     }
 
-    /// Gathers the queries; says which positions at least one of them sees.
-    fn start(&mut self) -> Range<usize> {
+    /// Gathers the queries.
+    fn start(&mut self) {
         let shape = self.layer.input.pages.shape();
-        let places: Vec<_> = self.places().collect();
-        let (layer, num_queries, buffers) = (self.layer, self.num_queries(), &mut *self.buffers);
-        grow(&mut buffers.queries, num_queries * shape.head_dim);
-        grow(&mut buffers.scores, num_queries * SPAN);
-        grow(&mut buffers.sums, num_queries * shape.value_stride());
-        buffers.sums.fill(0.0);
-        buffers.carries.resize(num_queries, 0.0);
-        buffers.progress.clear();
+        let num_queries = self.tile.num_queries();
+        let mut queries = take(&mut self.buffers.queries);
+        let mut visible = take(&mut self.buffers.visible);
+        grow(&mut queries, num_queries * shape.head_dim);
+        visible.clear();
         for (query, (start, position)) in
-            buffers.queries.chunks_exact_mut(shape.head_dim).zip(places)
+            queries.chunks_exact_mut(shape.head_dim).zip(self.places())
         {
-            for (scaled, value) in query.iter_mut().zip(&layer.input.query[start..]) {
-                *scaled = value * layer.spec.scale;
+            for (scaled, value) in query.iter_mut().zip(&self.layer.input.query[start..]) {
+                *scaled = value * self.layer.spec.scale;
             }
-            buffers.progress.push(Progress {
-                visible: layer.visible(position),
-                largest: f32::NEG_INFINITY,
-                weight_sums: [0.0; LANES],
-            });
+            visible.push(self.layer.visible(position));
         }
+        let buffers = &mut *self.buffers;
+        (buffers.queries, buffers.visible) = (queries, visible);
+        grow(&mut buffers.scores, num_queries * SPAN);
+        buffers.carries.resize(num_queries, 0.0);
+        buffers.total.clear(num_queries, shape.value_stride());
+    }
+
+    /// Adds the positions of a segment that at least one query sees.
+    fn take_segment<K: Kernels<E>>(&mut self, kernels: K, segment: usize) {
+        let stride = self.layer.input.pages.shape().value_stride();
+        self.buffers.segment.clear(self.tile.num_queries(), stride);
         // Positions ascend from query to query, and so do both ends of what they see.
-        let (first, last) = (&buffers.progress[0], &buffers.progress[num_queries - 1]);
-        first.visible.start..last.visible.end
+        let visible = &self.buffers.visible;
+        let start = visible[0].start.max(segment * SEGMENT);
+        let end = visible[visible.len() - 1].end.min((segment + 1) * SEGMENT);
+        // Spans lie at multiples of their length, wherever the piece begins.
+        for span in start / SPAN..end.div_ceil(SPAN) {
+            self.take_span(kernels, start.max(span * SPAN)..end.min((span + 1) * SPAN));
+        }
+        self.buffers.total.merge(&self.buffers.segment, stride);
     }
 
     /// Adds the positions `part`, which lie in one span.
-    fn take<K: Kernels<E>>(&mut self, kernels: K, part: Range<usize>) {
+    fn take_span<K: Kernels<E>>(&mut self, kernels: K, part: Range<usize>) {
         let layer = self.layer;
         let shape = layer.input.pages.shape();
-        let num_queries = self.num_queries();
+        let num_queries = self.tile.num_queries();
         let blocks = part.start / BLOCK_TOKENS..part.end.div_ceil(BLOCK_TOKENS);
         let (num_blocks, origin) = (blocks.len(), blocks.start * BLOCK_TOKENS);
         let mut keys: [&[E]; SPAN_BLOCKS] = [&[]; SPAN_BLOCKS];
@@ -199,10 +269,11 @@ impl<E: KvElement> Walk<'_, E> {
         }
         let Buffers {
             queries,
+            visible,
             scores,
-            sums,
-            progress,
             carries,
+            segment,
+            ..
         } = &mut *self.buffers;
         let scores = &mut scores[..num_queries * SPAN];
         kernels.score(
@@ -210,39 +281,29 @@ impl<E: KvElement> Walk<'_, E> {
             &keys[..num_blocks],
             scores,
         );
-        for ((row, progress), carry) in scores
-            .chunks_exact_mut(SPAN)
-            .zip(&mut *progress)
-            .zip(&mut *carries)
-        {
+        for (idx, row) in scores.chunks_exact_mut(SPAN).enumerate() {
             let clip = |position: usize| position.clamp(part.start, part.end) - origin;
-            let visible = clip(progress.visible.start)..clip(progress.visible.end);
-            *carry = kernels.weigh(
-                &mut row[..num_blocks * BLOCK_TOKENS],
-                visible,
-                layer.spec.softcap,
-                progress,
-            );
+            let visible = clip(visible[idx].start)..clip(visible[idx].end);
+            let row = &mut row[..num_blocks * BLOCK_TOKENS];
+            carries[idx] =
+                kernels.weigh(row, visible, layer.spec.softcap, &mut segment.softmax[idx]);
         }
-        kernels.accumulate(
-            scores,
-            &carries[..num_queries],
-            &values[..num_blocks],
-            &mut sums[..num_queries * shape.value_stride()],
-        );
+        let sums = &mut segment.sums[..num_queries * shape.value_stride()];
+        kernels.accumulate(scores, &carries[..num_queries], &values[..num_blocks], sums);
     }
 
     /// Divides by the sums of weights and stores.
-    fn finish(&mut self, out: &Disjoint<'_, f32>) {
+    fn finish(&self, total: &Partial, out: &Disjoint<'_, f32>) {
         let shape = self.layer.input.pages.shape();
-        let sums = self.buffers.sums.chunks_exact(shape.value_stride());
-        for ((sums, progress), (start, _)) in sums.zip(&self.buffers.progress).zip(self.places()) {
-            let total = sum_lanes(progress.weight_sums);
-            // SAFETY: a query belongs to one tile, and each tile is computed by one worker.
+        let sums = total.sums.chunks_exact(shape.value_stride());
+        for ((softmax, sums), (start, _)) in total.softmax.iter().zip(sums).zip(self.places()) {
+            let weight_sum = sum_lanes(softmax.weight_sums);
+            // SAFETY: a query belongs to one tile, and one worker finishes it.
             let head = unsafe { out.slice(start..start + shape.head_dim) };
             for (out, sum) in head.iter_mut().zip(sums) {
-                // A sum that underflowed to -0 stays -0 alone but becomes +0 beside hidden positions: adding 0 makes both +0.
-                *out = sum / total + 0.0;
+                // A sum that underflowed to -0 stays -0 alone but becomes +0 beside hidden positions: adding 0
+                // makes both +0.
+                *out = sum / weight_sum + 0.0;
             }
         }
     }
