@@ -1,0 +1,285 @@
+//! Chat templates: messages to prompt text.
+//!
+//! A template is a Jinja program that comes with the model. `transformers` defines by its own renderer what
+//! such a program may use; this module gives minijinja the same habits (`python.rs`, `tags.rs`), arranges messages in
+//! the shape the template can read (`messages.rs`), and remembers which control-token texts were typed by a
+//! user and not written by the template (`guard.rs`), so that a message can never forge a turn.
+//!
+//! A template is foreign code: rendering is bounded in steps, memory and output.
+//!
+//! Not here: which conversations the server accepts, and the tokens (`Tokenizer::encode_chat`).
+//!
+//! Source: `transformers` (`utils/chat_template_utils.py`), <https://jinja.palletsprojects.com>.
+
+mod guard;
+mod messages;
+mod python;
+mod tags;
+
+use std::io;
+use std::ops::Range;
+use std::time::SystemTime;
+
+use minijinja::{Environment, ErrorKind, syntax::SyntaxConfig};
+use serde_json::{Map, Value, json};
+
+use guard::ControlGuard;
+use messages::MessageShape;
+
+/// Bounds on one rendering.
+struct Limits {
+    /// Engine instructions, where 64 bytes of created text or lists also count as one. It bounds time (well below a
+    /// second) and memory (128 MiB). A turn takes a few dozen steps in the templates we know.
+    steps_max: u64,
+    /// Bytes of the finished prompt: far more than any context window holds.
+    output_bytes_max: usize,
+}
+
+const LIMITS: Limits = Limits {
+    steps_max: 2_000_000,
+    output_bytes_max: 64 << 20,
+};
+
+const TEMPLATE_NAME: &str = "chat template";
+
+/// Why a template cannot be used or a conversation not be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// The template does not parse.
+    #[error("chat template, line {line}: {reason}")]
+    Syntax {
+        /// 1-based line.
+        line: usize,
+        /// What the parser says.
+        reason: String,
+    },
+    /// The template itself refused the conversation (`raise_exception`), or uses something undefined.
+    #[error("chat template: {reason}")]
+    Refused {
+        /// The template's own words.
+        reason: String,
+    },
+    /// Rendering took too many steps or gave too much text.
+    #[error("chat template exceeds its limit of {limit}")]
+    TooMuch {
+        /// Which limit.
+        limit: String,
+    },
+}
+
+/// A rendered conversation that remembers which control-token texts came from messages
+/// and not from the template.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    /// The prompt text, as any other renderer of the template would give it.
+    pub text: String,
+    /// Byte ranges of `text`, ascending and disjoint, that are control-token text typed by a user.
+    pub plain: Vec<Range<usize>>,
+}
+
+/// A compiled template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// Variables every rendering gets.
+    constants: Map<String, Value>,
+    guard: ControlGuard,
+    shape: MessageShape,
+}
+
+impl ChatTemplate {
+    /// Compiles a Jinja chat template as the `transformers` library understands it.
+    ///
+    /// `bos` and `eos` become `bos_token` and `eos_token`; an empty one stays undefined.
+    /// `control_texts` are the texts of the vocabulary's control tokens. `strftime_now` tells the time in
+    /// UTC; see [`ChatTemplate::with_clock`].
+    ///
+    /// # Errors
+    ///
+    /// [`TemplateError::Syntax`].
+    pub fn compile(
+        source: &str,
+        bos: &str,
+        eos: &str,
+        control_texts: Vec<String>,
+    ) -> Result<ChatTemplate, TemplateError> {
+        let environment = environment(source)?;
+        let mut constants = Map::new();
+        // `transformers` passes these two even if there are none: templates ask `is not none`.
+        constants.insert("tools".to_owned(), Value::Null);
+        constants.insert("documents".to_owned(), Value::Null);
+        for (name, token) in [("bos_token", bos), ("eos_token", eos)] {
+            if !token.is_empty() {
+                constants.insert(name.to_owned(), token.into());
+            }
+        }
+        let mut template = ChatTemplate {
+            environment,
+            constants,
+            guard: ControlGuard::new(control_texts, source),
+            shape: MessageShape::AS_GIVEN,
+        };
+        template.shape = MessageShape::probe(|messages| {
+            let variables = template.variables(messages.to_vec(), AddPrompt::No, &Map::new());
+            template.evaluate(variables, None).ok()
+        });
+        Ok(template)
+    }
+
+    /// The same template, with another clock for `strftime_now`.
+    pub fn with_clock(
+        mut self,
+        clock: impl Fn() -> SystemTime + Send + Sync + 'static,
+    ) -> ChatTemplate {
+        python::set_clock(&mut self.environment, clock);
+        self
+    }
+
+    /// Renders `messages` (OpenAI message objects). `extra` are further template
+    /// variables (`tools`, `enable_thinking`, …), an object.
+    ///
+    /// Content given as a list of text parts is joined by line breaks, as vLLM and llama.cpp do, unless the
+    /// template reads lists itself. Null content becomes empty text unless the template knows null. Arguments
+    /// of tool calls given as a JSON string become an object if the template prints objects as JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`TemplateError::Refused`] and [`TemplateError::TooMuch`].
+    pub fn render(
+        &self,
+        messages: &[Value],
+        add_generation_prompt: bool,
+        extra: &Map<String, Value>,
+    ) -> Result<Rendered, TemplateError> {
+        let add_prompt = match add_generation_prompt {
+            true => AddPrompt::Yes,
+            false => AddPrompt::No,
+        };
+        let mut messages = self.shape.arrange(messages)?;
+        let mut extra = extra.clone();
+        let marker = self.guard.break_controls(&mut messages, &mut extra)?;
+        let variables = self.variables(messages, add_prompt, &extra);
+        let text = self.evaluate(variables, marker)?;
+        Ok(match marker {
+            Some(marker) => self.guard.mend(&text, marker),
+            None => Rendered {
+                text,
+                plain: Vec::new(),
+            },
+        })
+    }
+
+    fn variables(
+        &self,
+        messages: Vec<Value>,
+        add_prompt: AddPrompt,
+        extra: &Map<String, Value>,
+    ) -> Map<String, Value> {
+        let mut variables = self.constants.clone();
+        variables.extend(
+            extra
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
+        variables.insert("messages".to_owned(), Value::Array(messages));
+        let add_generation_prompt = json!(matches!(add_prompt, AddPrompt::Yes));
+        variables.insert("add_generation_prompt".to_owned(), add_generation_prompt);
+        variables
+    }
+
+    fn evaluate(
+        &self,
+        mut variables: Map<String, Value>,
+        marker: Option<char>,
+    ) -> Result<String, TemplateError> {
+        if let Some(marker) = marker {
+            variables.insert(
+                python::MARKER_VARIABLE.to_owned(),
+                marker.to_string().into(),
+            );
+        }
+        let template = self
+            .environment
+            .get_template(TEMPLATE_NAME)
+            .expect("compiled with the environment");
+        let mut output = BoundedOutput(Vec::new());
+        let context = minijinja::Value::from(minijinja::value::Serde(variables));
+        template
+            .render_captured_to(context, &mut output)
+            .map_err(|error| render_error(&error))?;
+        Ok(String::from_utf8(output.0).expect("minijinja writes UTF-8"))
+    }
+}
+
+/// Whether the prompt ends with the opening of the assistant's turn.
+#[derive(Clone, Copy)]
+enum AddPrompt {
+    Yes,
+    No,
+}
+
+/// An environment with the habits of `transformers` and the one template in it.
+fn environment(source: &str) -> Result<Environment<'static>, TemplateError> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+        .expect("default delimiters");
+    environment.set_syntax(syntax);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_fuel(Some(LIMITS.steps_max));
+    python::add_to(&mut environment);
+    environment
+        .add_template_owned(TEMPLATE_NAME, tags::adapted(source))
+        .map_err(|error| TemplateError::Syntax {
+            line: error.line().unwrap_or(1),
+            reason: reason_of(&error),
+        })?;
+    Ok(environment)
+}
+
+fn render_error(error: &minijinja::Error) -> TemplateError {
+    if let Some(message) = python::raised_message(error) {
+        return TemplateError::Refused {
+            reason: message.to_owned(),
+        };
+    }
+    let limit = match error.kind() {
+        ErrorKind::OutOfFuel => format!("{} steps", LIMITS.steps_max),
+        ErrorKind::WriteFailure => format!("{} bytes of output", LIMITS.output_bytes_max),
+        _ => {
+            let line = error.line().unwrap_or(0);
+            let reason = format!("line {line}: {}", reason_of(error));
+            return TemplateError::Refused { reason };
+        }
+    };
+    TemplateError::TooMuch { limit }
+}
+
+fn reason_of(error: &minijinja::Error) -> String {
+    match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    }
+}
+
+/// Collects the prompt up to the limit.
+struct BoundedOutput(Vec<u8>);
+
+impl io::Write for BoundedOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > LIMITS.output_bytes_max {
+            return Err(io::Error::other("output limit"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

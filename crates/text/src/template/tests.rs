@@ -1,0 +1,1 @@
+//! Templates in small: our own, each for one habit.

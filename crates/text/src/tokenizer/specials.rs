@@ -1,0 +1,106 @@
+//! Tokens that text is searched for before it is split: control and user-defined ones.
+//!
+//! The earliest occurrence counts, and the longest of those that begin there, as in `tokenizers` and `sentencepiece`.
+//! The search is one Aho-Corasick automaton: its cost does not depend on the number of special tokens.
+
+use std::ops::Range;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use formats::gguf::Gguf;
+
+use super::vocabulary::{TokenKind, Vocabulary};
+use super::{TokenId, TokenizerError, token_id};
+
+/// Finds the tokens of one kind in text.
+#[derive(Debug)]
+pub(super) struct SpecialFinder {
+    /// `None` if there are no such tokens.
+    automaton: Option<AhoCorasick>,
+    /// Token of each pattern.
+    tokens: Vec<TokenId>,
+}
+
+impl SpecialFinder {
+    pub(super) fn new(
+        vocabulary: &Vocabulary,
+        wanted: impl Fn(TokenKind) -> bool,
+    ) -> SpecialFinder {
+        let tokens: Vec<TokenId> = vocabulary
+            .tokens_of(wanted)
+            .filter(|&token| !vocabulary.text(token).is_empty())
+            .collect();
+        let texts = tokens.iter().map(|&token| vocabulary.text(token));
+        let automaton = (!tokens.is_empty()).then(|| {
+            AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostLongest)
+                .build(texts)
+                .expect("a vocabulary is far below 2^31 states")
+        });
+        SpecialFinder { automaton, tokens }
+    }
+
+    /// Non-overlapping occurrences from left to right.
+    pub(super) fn find_in(&self, text: &str) -> impl Iterator<Item = (Range<usize>, TokenId)> {
+        let matches = self.automaton.iter().flat_map(move |it| it.find_iter(text));
+        matches.map(|found| (found.range(), self.tokens[found.pattern().as_usize()]))
+    }
+}
+
+/// Keys that name tokens which end an answer.
+const END_KEYS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+
+/// Texts of tokens that end an answer in some family of models. Files often name only one end
+/// token, and a chat model that says another would go on talking to itself.
+const END_TEXTS: [&str; 16] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<｜end▁of▁sentence｜>",
+    "<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "</s>",
+    "<eos>",
+];
+
+/// Whether a token that a file calls user-defined is really a control token: some files mark all added tokens
+/// alike, and then a user could type the end of a turn. llama.cpp overrides them, too.
+pub(super) fn is_end_text(text: &str) -> bool {
+    END_TEXTS.contains(&text)
+}
+
+/// In gpt-oss vocabularies `<|end|>` ends one message of several in an answer; `<|return|>` ends the answer.
+const NOT_AN_END_BESIDE: (&str, &str) = ("<|end|>", "<|return|>");
+
+/// Tokens that end an answer, each once, `eos` first.
+pub(super) fn end_tokens(
+    file: &Gguf,
+    vocabulary: &Vocabulary,
+    eos: Option<TokenId>,
+) -> Result<Vec<TokenId>, TokenizerError> {
+    let mut ends: Vec<TokenId> = eos.into_iter().collect();
+    for key in END_KEYS {
+        ends.extend(token_id(file, key, vocabulary)?);
+    }
+    let control = |text: &str| {
+        let token = vocabulary.find(text)?;
+        vocabulary.kind(token)?.is_control().then_some(token)
+    };
+    let (not_end, beside) = NOT_AN_END_BESIDE;
+    let is_end = |text: &&str| *text != not_end || control(beside).is_none();
+    ends.extend(END_TEXTS.iter().copied().filter(is_end).filter_map(control));
+    let mut distinct = Vec::with_capacity(ends.len());
+    for token in ends {
+        if !distinct.contains(&token) {
+            distinct.push(token);
+        }
+    }
+    Ok(distinct)
+}
