@@ -4,9 +4,9 @@
 //! cargo run --release -p fulcrum-tensor --example attention_speed [threads]
 //! ```
 //!
-//! Each line is the best of several runs, cache hot; `GMAC/s` counts multiply-adds of scores and outputs, visible
-//! positions only. The limit is measured first: chains of multiply-adds that touch no memory.
-//! Not a benchmark of serving: that is `fulcrum bench`.
+//! Each line is the best of several runs, cache hot; `GMAC/s` counts multiply-adds of scores and
+//! outputs, visible positions only. The limit is measured first: chains of multiply-adds that
+//! touch no memory. Not a benchmark of serving: that is `fulcrum bench`.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};

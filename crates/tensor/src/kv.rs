@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! keys    [num_blocks][num_kv_heads][head_dim][16 positions]
-//! values  [num_blocks][num_kv_heads][16 positions][value_stride]   value_stride: head_dim up to a multiple of 16
+//! values  [num_blocks][num_kv_heads][16 positions][value_stride]
+//!                                                  └ head_dim, up to a multiple of 16
 //!
 //! one block, one head:      keys                     values
 //!                     d0 | p0 p1 .. p15         p0 | d0 d1 d2 ..
@@ -186,11 +187,12 @@ impl KvPages {
         self.num_blocks
     }
 
-    /// Stores the keys and values of a step's rows; row `r` goes to `slots[r]`. One parallel region.
+    /// Stores the keys and values of a step's rows; row `r` goes to `slots[r]`. One parallel
+    /// region.
     ///
-    /// Elements are rounded to nearest even. Magnitudes beyond the storage type become its
-    /// largest finite value, because an infinity would turn every later answer that reads it into NaN.
-    /// If two rows name one slot, the later row stays.
+    /// Elements are rounded to nearest even. Magnitudes beyond the storage type become its largest
+    /// finite value, because an infinity would turn every later answer that reads it into NaN. If
+    /// two rows name one slot, the later row stays.
     ///
     /// # Shapes
     ///
@@ -236,7 +238,8 @@ impl KvPages {
         }
     }
 
-    /// Workers share the columns, not the rows: so no two write one element, whatever the slots are.
+    /// Workers share the columns, not the rows: so no two write one element, whatever the slots
+    /// are.
     fn write_as<E: KvElement>(&mut self, pool: &Pool, rows: &NewRows<'_>) {
         let shape = self.shape;
         let keys = Disjoint::new(bytemuck::cast_slice_mut::<u8, E>(self.keys.bytes_mut()));
@@ -304,7 +307,8 @@ struct NewRows<'a> {
     values: &'a [f32],
 }
 
-/// Calls `store(first_col, elements)` for pieces of columns `cols` of the row that starts at `row_start`.
+/// Calls `store(first_col, elements)` for pieces of columns `cols` of the row that starts at
+/// `row_start`.
 fn convert_chunks<E: KvElement>(
     source: &[f32],
     row_start: usize,
@@ -418,7 +422,8 @@ impl ZeroPages {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is readable, zero-initialised, `bytes` long and lives as long as `self`.
+        // SAFETY: the mapping is readable, zero-initialised, `bytes` long and lives as long as
+        // `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 

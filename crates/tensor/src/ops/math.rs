@@ -1,10 +1,10 @@
 //! Exponentials and what is made of them, one float at a time.
 //!
-//! The one idea: each function is a fixed sequence of IEEE operations without branches, so a loop over it
-//! turns into vector code of any width *with the same bits*. The kernels inline them into functions
-//! compiled for each instruction set; there is nothing to keep in agreement by hand.
-//! `mul_add` is one rounding everywhere: an instruction where there is one, a library call in plain
-//! scalar builds.
+//! The one idea: each function is a fixed sequence of IEEE operations without branches, so a loop
+//! over it turns into vector code of any width *with the same bits*. The kernels inline them into
+//! functions compiled for each instruction set; there is nothing to keep in agreement by hand.
+//! `mul_add` is one rounding everywhere: an instruction where there is one, a library call in
+//! plain scalar builds.
 //!
 //! Not here: loops. Source of the polynomials: Cephes, `expf.c` and `tanhf.c`,
 //! <https://www.netlib.org/cephes/>.
@@ -13,7 +13,8 @@
 /// vectors hold: one 512-bit register, two of 256 bits.
 pub(crate) const LANES: usize = 16;
 
-/// Above it [`exp`] stays at `exp(EXP_ARGUMENT_MAX)`, about 2.4e38: finite, so that a quotient of it is never NaN.
+/// Above it [`exp`] stays at `exp(EXP_ARGUMENT_MAX)`, about 2.4e38: finite, so that a quotient of
+/// it is never NaN.
 pub(crate) const EXP_ARGUMENT_MAX: f32 = 88.37;
 
 /// Below it [`exp`] is 0: the result would be subnormal.
@@ -25,7 +26,8 @@ pub(crate) fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-/// `e^x`, to a relative error of 1.2e-7 (one unit in the last place) between the two limits above. `exp(0)` is 1, `exp(-inf)` is 0.
+/// `e^x`, to a relative error of 1.2e-7 (one unit in the last place) between the two limits above.
+/// `exp(0)` is 1, `exp(-inf)` is 0.
 ///
 /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`; then `e^x = 2^n e^r` with a polynomial for `e^r`.
 #[inline(always)]
@@ -89,10 +91,11 @@ pub(crate) fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
-/// GELU in its tanh form, `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`, to an error of 4e-7 of `x`.
+/// GELU in its tanh form, `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`, to an error of 4e-7
+/// of `x`.
 ///
-/// Written with the logistic function, `(1 + tanh(u)) / 2 = 1 / (1 + exp(-2u))`, which does not cancel for
-/// negative `x`.
+/// Written with the logistic function, `(1 + tanh(u)) / 2 = 1 / (1 + exp(-2u))`, which does not
+/// cancel for negative `x`.
 #[inline(always)]
 pub(crate) fn gelu_tanh(x: f32) -> f32 {
     /// `-2 sqrt(2/pi)`.

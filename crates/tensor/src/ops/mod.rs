@@ -1,5 +1,5 @@
-//! The operations of a forward pass. Each is one parallel region of the pool, or none if there is little
-//! to do: `split_work` decides.
+//! The operations of a forward pass. Each is one parallel region of the pool, or none if there is
+//! little to do: `split_work` decides.
 
 pub mod attention;
 pub mod elementwise;
@@ -20,8 +20,9 @@ use crate::pool::{Pool, partition};
 /// handing over would take longer.
 const UNITS_ALONE_MAX: usize = 8 * 1024;
 
-/// Runs `work` over `0..num_items`, one contiguous range per worker, or all of it in the caller if there is
-/// little. What an item computes must not depend on its range: then any division gives the same bits.
+/// Runs `work` over `0..num_items`, one contiguous range per worker, or all of it in the caller if
+/// there is little. What an item computes must not depend on its range: then any division gives
+/// the same bits.
 pub(crate) fn split_work(
     pool: &Pool,
     num_items: usize,

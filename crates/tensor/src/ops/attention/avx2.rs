@@ -1,9 +1,10 @@
-//! AVX2, FMA and F16C: 8 positions, or 8 elements of a value, to a register; a block of positions is two.
+//! AVX2, FMA and F16C: 8 positions, or 8 elements of a value, to a register; a block of positions
+//! is two.
 //!
-//! As in `avx512.rs`, both products are `M` queries times `N` registers of keys (or of values), with fewer of both: 12 registers of
-//! sums at most, and what they are made of, fit in 16 (3 times 4 does not: a chain that moves through memory is
-//! twice as slow). Lanes are separate chains, so that half as many to a register
-//! changes nothing.
+//! As in `avx512.rs`, both products are `M` queries times `N` registers of keys (or of values),
+//! with fewer of both: 12 registers of sums at most, and what they are made of, fit in 16 (3 times
+//! 4 does not: a chain that moves through memory is twice as slow). Lanes are separate chains, so
+//! that half as many to a register changes nothing.
 
 #![expect(
     clippy::needless_range_loop,
@@ -124,7 +125,8 @@ fn weigh(
 ///
 /// # Safety
 ///
-/// `queries` holds at least `[M, head_dim]`, `scores` `[M, SPAN]`; each of `keys` is `[head_dim, 16]`, all of them at most `SPAN` positions.
+/// `queries` holds at least `[M, head_dim]`, `scores` `[M, SPAN]`; each of `keys` is `[head_dim,
+/// 16]`, all of them at most `SPAN` positions.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn score_group<E: KvElement, const M: usize, const N: usize>(
     queries: &[f32],
@@ -135,7 +137,8 @@ unsafe fn score_group<E: KvElement, const M: usize, const N: usize>(
     let (queries, scores) = (queries.as_ptr(), scores.as_mut_ptr());
     let num_registers = keys.len() * BLOCK_TOKENS / LANES;
     let mut done = 0;
-    // SAFETY: register `done + N - 1` exists, so its scores lie inside a row of SPAN; the rest is the caller's promise.
+    // SAFETY: register `done + N - 1` exists, so its scores lie inside a row of SPAN; the rest is
+    // the caller's promise.
     unsafe {
         while done + N <= num_registers {
             score_tile::<E, M, N>(queries, head_dim, keys, scores, done);
@@ -168,8 +171,8 @@ unsafe fn score_tile<E: KvElement, const M: usize, const N: usize>(
         std::array::from_fn(|n| keys[(first + n) / 2][(first + n) % 2 * LANES..].as_ptr());
     let mut sums = [[_mm256_setzero_ps(); N]; M];
     for dim in 0..head_dim {
-        // SAFETY: `dim < head_dim`; queries are `[M, head_dim]`, and a block holds 16 keys' elements of each
-        // dimension: 8 from either half on.
+        // SAFETY: `dim < head_dim`; queries are `[M, head_dim]`, and a block holds 16 keys'
+        // elements of each dimension: 8 from either half on.
         unsafe {
             let elements = std::array::from_fn(|m| queries.add(m * head_dim + dim));
             add_products(
@@ -191,8 +194,9 @@ unsafe fn score_tile<E: KvElement, const M: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// `weights` holds at least `[M, SPAN]`, `carries` `[M]`, `sums` `[M, stride]`; each of `values` is `[16, stride]`, their slots are
-/// inside, all of them at most `SPAN` positions; `stride` is a multiple of 16.
+/// `weights` holds at least `[M, SPAN]`, `carries` `[M]`, `sums` `[M, stride]`; each of `values`
+/// is `[16, stride]`, their slots are inside, all of them at most `SPAN` positions; `stride` is a
+/// multiple of 16.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn accumulate_group<E: KvElement, const M: usize, const N: usize>(
     weights: &[f32],
@@ -204,7 +208,8 @@ unsafe fn accumulate_group<E: KvElement, const M: usize, const N: usize>(
     let sums = sums.as_mut_ptr();
     let num_registers = stride / LANES;
     let mut done = 0;
-    // SAFETY: register `done + N - 1` exists in every row of `stride` elements; the rest is the caller's promise.
+    // SAFETY: register `done + N - 1` exists in every row of `stride` elements; the rest is the
+    // caller's promise.
     unsafe {
         while done + N <= num_registers {
             accumulate_tile::<E, M, N>(weights, carries, values, sums, (stride, done * LANES));
@@ -245,8 +250,8 @@ unsafe fn accumulate_tile<E: KvElement, const M: usize, const N: usize>(
     for (idx, block) in values.iter().enumerate() {
         let weights = weights[idx * BLOCK_TOKENS..].as_ptr();
         for slot in block.slots.clone() {
-            // SAFETY: weights are `[M, SPAN]`, and the block's positions lie in the span; values are
-            // `[16, stride]`, the slot and the columns are inside.
+            // SAFETY: weights are `[M, SPAN]`, and the block's positions lie in the span; values
+            // are `[16, stride]`, the slot and the columns are inside.
             unsafe {
                 let weights = std::array::from_fn(|m| weights.add(m * SPAN + slot));
                 let row = block.values.as_ptr().add(slot * stride + column);

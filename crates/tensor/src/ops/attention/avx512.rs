@@ -1,8 +1,9 @@
 //! AVX-512: 16 positions, or 16 elements of a value, to a register.
 //!
-//! Both products are the same small matrix multiplication: `M` queries times `N` registers of keys (or of values). `M * N` chains of
-//! multiply-adds run side by side, which hides their latency; each loaded register is used `M` times. Which
-//! `M` and `N` a query falls into changes nothing in its own chain.
+//! Both products are the same small matrix multiplication: `M` queries times `N` registers of keys
+//! (or of values). `M * N` chains of multiply-adds run side by side, which hides their latency;
+//! each loaded register is used `M` times. Which `M` and `N` a query falls into changes nothing in
+//! its own chain.
 
 #![expect(
     clippy::needless_range_loop,
@@ -18,7 +19,8 @@ use crate::isa::Avx512Vnni;
 use crate::kv::{BLOCK_TOKENS, KvElement, KvType};
 use crate::ops::math::LANES;
 
-/// Queries that are computed together at most: 6 times 4 registers of sums, and what they are made of, fit in 32.
+/// Queries that are computed together at most: 6 times 4 registers of sums, and what they are made
+/// of, fit in 32.
 const QUERIES_SIDE_BY_SIDE: usize = 6;
 
 impl<E: KvElement> Kernels<E> for Avx512Vnni {
@@ -121,7 +123,8 @@ fn weigh(
 ///
 /// # Safety
 ///
-/// `queries` holds at least `[M, head_dim]`, `scores` `[M, SPAN]`; each of `keys` is `[head_dim, 16]`, all of them at most `SPAN` positions.
+/// `queries` holds at least `[M, head_dim]`, `scores` `[M, SPAN]`; each of `keys` is `[head_dim,
+/// 16]`, all of them at most `SPAN` positions.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn score_group<E: KvElement, const M: usize>(
     queries: &[f32],
@@ -131,7 +134,8 @@ unsafe fn score_group<E: KvElement, const M: usize>(
 ) {
     let (queries, scores) = (queries.as_ptr(), scores.as_mut_ptr());
     let mut done = 0;
-    // SAFETY: block `done + N - 1` exists, so its scores lie inside a row of SPAN; the rest is the caller's promise.
+    // SAFETY: block `done + N - 1` exists, so its scores lie inside a row of SPAN; the rest is the
+    // caller's promise.
     unsafe {
         if M <= 2 {
             while done + 8 <= keys.len() {
@@ -213,8 +217,9 @@ unsafe fn score_tile<E: KvElement, const M: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// `weights` holds at least `[M, SPAN]`, `carries` `[M]`, `sums` `[M, stride]`; each of `values` is `[16, stride]`, their slots are
-/// inside, all of them at most `SPAN` positions; `stride` is a multiple of 16.
+/// `weights` holds at least `[M, SPAN]`, `carries` `[M]`, `sums` `[M, stride]`; each of `values`
+/// is `[16, stride]`, their slots are inside, all of them at most `SPAN` positions; `stride` is a
+/// multiple of 16.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn accumulate_group<E: KvElement, const M: usize>(
     weights: &[f32],
@@ -226,7 +231,8 @@ unsafe fn accumulate_group<E: KvElement, const M: usize>(
     let sums = sums.as_mut_ptr();
     let num_registers = stride / LANES;
     let mut done = 0;
-    // SAFETY: register `done + N - 1` exists in every row of `stride` elements; the rest is the caller's promise.
+    // SAFETY: register `done + N - 1` exists in every row of `stride` elements; the rest is the
+    // caller's promise.
     unsafe {
         if M <= 2 {
             while done + 8 <= num_registers {

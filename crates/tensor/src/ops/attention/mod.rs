@@ -1,32 +1,37 @@
 //! Attention over paged keys and values.
 //!
-//! For the query of head `h` at position `p`, with `g` the key head that it shares and `t` running over the last
-//! `window` positions up to `p`:
+//! For the query of head `h` at position `p`, with `g` the key head that it shares and `t` running
+//! over the last `window` positions up to `p`:
 //!
 //! ```text
 //! score[t] = softcap(scale * query[h] · key[g, t])
 //! out[h]   = sum_t softmax_t(score) * value[g, t]
 //! ```
 //!
-//! The one idea: queries of one key head form a *tile* (heads of the group times neighbouring rows), and every key and
-//! value that is loaded serves the whole tile. So prefill, decode and drafts are one code, and the cost per
-//! query falls with the size of its tile, but its *result* does not depend on it:
+//! The one idea: queries of one key head form a *tile* (heads of the group times neighbouring
+//! rows), and every key and value that is loaded serves the whole tile. So prefill, decode and
+//! drafts are one code, and the cost per query falls with the size of its tile, but its *result*
+//! does not depend on it:
 //!
-//! - Positions are taken in spans of 128, at fixed multiples of 128, in ascending order. After each span the largest score so far
-//!   is known; what was summed before is scaled to it (online softmax), then the span's positions are added one by one.
-//! - Every 1024 positions, at fixed multiples, it starts afresh; what such a segment gave is merged with that of those before it, in order. So
-//!   workers can share a long sequence by segments.
-//! - A score is one chain of fused multiply-adds over `head_dim`; an output element is one over positions; the sum of weights is
-//!   one per lane (position modulo 16) and a fixed tree at the end.
-//! - A position hidden from a query weighs exactly 0 and never touches its largest score, so it changes nothing
-//!   that other queries of the tile see it.
+//! - Positions are taken in spans of 128, at fixed multiples of 128, in ascending order. After
+//!   each span the largest score so far is known; what was summed before is scaled to it (online
+//!   softmax), then the span's positions are added one by one.
+//! - Every 1024 positions, at fixed multiples, it starts afresh; what such a segment gave is
+//!   merged with that of those before it, in order. So workers can share a long sequence by
+//!   segments.
+//! - A score is one chain of fused multiply-adds over `head_dim`; an output element is one over a
+//!   span's positions; the sum of weights is one per lane (position modulo 16) and a fixed tree at
+//!   the end.
+//! - A position hidden from a query weighs exactly 0 and never touches its largest score, so it
+//!   changes nothing that other queries of the tile see it.
 //!
 //! No operation depends on the width of registers either: all instruction sets give the same bits.
 //!
 //! Not here: storing keys and values (`kv`), rotating them (`rope`).
 //!
-//! Sources: paged attention, Kwon et al. 2023, <https://arxiv.org/abs/2309.06180>; online softmax, Milakov and Gimelshein
-//! 2018, <https://arxiv.org/abs/1805.02867>; soft caps, Gemma 2, <https://arxiv.org/abs/2408.00118>.
+//! Sources: paged attention, Kwon et al. 2023, <https://arxiv.org/abs/2309.06180>; online softmax,
+//! Milakov and Gimelshein 2018, <https://arxiv.org/abs/1805.02867>; soft caps, Gemma 2,
+//! <https://arxiv.org/abs/2408.00118>.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -85,8 +90,8 @@ pub struct AttendInput<'a> {
     pub sequences: &'a [AttendSequence<'a>],
 }
 
-/// Attention of a step's rows over their own sequences, for one layer; formula and order of operations stand
-/// above. At most one parallel region.
+/// Attention of a step's rows over their own sequences, for one layer; formula and order of
+/// operations stand above. At most one parallel region.
 ///
 /// # Shapes
 ///
@@ -94,12 +99,18 @@ pub struct AttendInput<'a> {
 ///
 /// # Panics
 ///
-/// If shapes disagree, a block table is too short or names a block that is not there, rows overlap, or the window is 0.
+/// If shapes disagree, a block table is too short or names a block that is not there, rows
+/// overlap, or the window is 0.
 ///
 /// # Cost
 ///
-/// `2 * head_dim` multiply-adds per query head and visible position. A tile (up to 24 queries of one key head)
-/// reads its keys and values once.
+/// `2 * head_dim` multiply-adds per query head and visible position. A tile (up to 24 queries of
+/// one key head) reads its keys and values once.
+///
+/// # NaN
+///
+/// A NaN key or value makes NaN of all rows that see it, and may make NaN of earlier rows of the same
+/// sequence and step. It never reaches another sequence.
 pub fn attend(pool: &Pool, spec: &AttendSpec, input: AttendInput<'_>, out: &mut [f32]) {
     attend_with(Isa::current().floats(), pool, spec, input, out);
 }

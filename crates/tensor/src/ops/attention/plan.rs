@@ -1,10 +1,12 @@
 //! How one call is cut into pieces that workers claim.
 //!
-//! The one idea: a piece is a tile of queries and some of its segments. Usually a piece is a whole tile. Where tiles
-//! are too few to keep all workers busy (one long answer of a model with few key heads), each segment is
-//! a piece; who finishes a tile's last piece merges them all, in the order of positions.
+//! The one idea: a piece is a tile of queries and some of its segments. Usually a piece is a whole
+//! tile. Where tiles are too few to keep all workers busy (one long answer of a model with few key
+//! heads), each segment is a piece; who finishes a tile's last piece merges them all, in the order
+//! of positions.
 //!
-//! Not here: any arithmetic. No cut changes a bit of the result (see the words of the module above).
+//! Not here: any arithmetic. No cut changes a bit of the result (see the words of the module
+//! above).
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -24,7 +26,8 @@ pub(super) struct Plan {
     pub(super) pieces: Vec<Piece>,
 }
 
-/// Queries that walk over their positions together: `rows` of a sequence times `heads` of a key head's group.
+/// Queries that walk over their positions together: `rows` of a sequence times `heads` of a key
+/// head's group.
 #[derive(Debug)]
 pub(super) struct Tile {
     pub(super) sequence_idx: usize,

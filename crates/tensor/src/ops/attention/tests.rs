@@ -198,13 +198,17 @@ fn exact(case: &Case, prompt: &Prompt) -> Vec<f64> {
     out
 }
 
-/// Bound on `|attend - exact|` for values within ±1. A score is off by `head_dim` roundings of at most
-/// `sum |q k|`; the scores' error is the weights' relative error, and twice that of a weighted mean; the sums
-/// over positions add some roundings of weights that together are 1.
+/// Bound on `|attend - exact|` for values within ±1.
+///
+/// A score is off by `head_dim` roundings of partial sums that stay below `sum |q k|`, which for
+/// uniform `q` within ±4 and `k` within ±1 is near `head_dim`. Its error is the weight's relative
+/// error, and twice that bounds a weighted mean's. The sums over positions add a rounding each, of
+/// weights that together are 1.
 fn error_max(case: &Case, num_positions: usize) -> f64 {
-    let largest_sum = 4.0 * (case.head_dim as f64).sqrt();
-    let of_scores = case.head_dim as f64 * f64::from(f32::EPSILON) / 2.0 * largest_sum / 4.0;
-    2.0 * of_scores + num_positions as f64 * f64::from(f32::EPSILON)
+    let head_dim = case.head_dim as f64;
+    let rounding = f64::from(f32::EPSILON) / 2.0;
+    let of_scores = head_dim * rounding * head_dim * f64::from(case.spec().scale);
+    2.0 * of_scores + 2.0 * num_positions as f64 * rounding
 }
 
 fn assert_formula(case: &Case, num_positions: usize) {
@@ -363,8 +367,8 @@ fn bits_do_not_depend_on_how_many_heads_or_rows_share_a_tile() {
     }
 }
 
-/// Few heads and more than two segments: chunks of one row are shared by workers segment by segment, a whole
-/// prompt is not.
+/// Few heads and more than two segments: chunks of one row are shared by workers segment by
+/// segment, a whole prompt is not.
 #[test]
 fn bits_do_not_depend_on_how_workers_share_a_long_sequence() {
     let case = Case {

@@ -1,4 +1,5 @@
-//! One piece: up to [`QUERIES_MAX`] queries that share a key head walk over their positions together.
+//! One piece: up to [`QUERIES_MAX`] queries that share a key head walk over their positions
+//! together.
 //!
 //! The walk is the same for all instruction sets; they provide its three steps ([`Kernels`]).
 //!
@@ -19,14 +20,16 @@ use crate::kv::{BLOCK_TOKENS, KvElement};
 use crate::ops::math::{LANES, exp, larger, sum_lanes};
 use crate::pool::Disjoint;
 
-/// Queries in a tile at most: scores, sums and queries of a tile then stay in the first-level cache beside a span's keys.
+/// Queries in a tile at most: scores, sums and queries of a tile then stay in the first-level
+/// cache beside a span's keys.
 pub(super) const QUERIES_MAX: usize = 24;
 
 /// Positions between two rescalings. Part of the definition: another span gives other roundings.
 pub(super) const SPAN: usize = 128;
 const SPAN_BLOCKS: usize = SPAN / BLOCK_TOKENS;
 
-/// Positions after which the sums start afresh; workers can share a sequence at its multiples. Part of the definition, too.
+/// Positions after which the sums start afresh; workers can share a sequence at its multiples.
+/// Part of the definition, too.
 pub(super) const SEGMENT: usize = 8 * SPAN;
 
 /// The values of one block that at least one query of the tile sees.
@@ -60,7 +63,8 @@ impl Softmax {
 pub(super) struct Partial {
     /// `[num_queries]`.
     softmax: Vec<Softmax>,
-    /// `[num_queries, value_stride]`: weighted sums of values, not yet divided. May be longer, from an earlier use.
+    /// `[num_queries, value_stride]`: weighted sums of values, not yet divided. May be longer,
+    /// from an earlier use.
     sums: Aligned<f32>,
 }
 
@@ -107,13 +111,15 @@ impl Partial {
 
 /// The steps of a walk. Every implementor gives the bits that `scalar` gives.
 pub(super) trait Kernels<E>: Copy + Sync {
-    /// `scores[q][16 * b + i] = queries[q] · keys[b][..][i]`, one chain of multiply-adds over `head_dim`.
+    /// `scores[q][16 * b + i] = queries[q] · keys[b][..][i]`, one chain of multiply-adds over
+    /// `head_dim`.
     ///
-    /// Shapes: `queries [num_queries, head_dim]`, each of `keys` `[head_dim, 16]`, at most 8 of them; `scores [num_queries, SPAN]`.
+    /// Shapes: `queries [num_queries, head_dim]`, each of `keys` `[head_dim, 16]`, at most 8 of
+    /// them; `scores [num_queries, SPAN]`.
     fn score(self, queries: &[f32], keys: &[&[E]], scores: &mut [f32]);
 
-    /// Turns one query's scores into weights, 0 outside `visible` (indices into `scores`). Returns the carry:
-    /// what must be multiplied with all sums made so far.
+    /// Turns one query's scores into weights, 0 outside `visible` (indices into `scores`). Returns
+    /// the carry: what must be multiplied with all sums made so far.
     fn weigh(
         self,
         scores: &mut [f32],
@@ -122,9 +128,11 @@ pub(super) trait Kernels<E>: Copy + Sync {
         softmax: &mut Softmax,
     ) -> f32;
 
-    /// `sums[q][d] = sums[q][d] * carries[q] + sum_t weights[q][t] * values[t][d]`, one chain of multiply-adds over positions.
+    /// `sums[q][d] = sums[q][d] * carries[q] + sum_t weights[q][t] * values[t][d]`, one chain of
+    /// multiply-adds over positions.
     ///
-    /// Shapes: `weights [num_queries, SPAN]`, `carries [num_queries]`, `sums [num_queries, value_stride]`.
+    /// Shapes: `weights [num_queries, SPAN]`, `carries [num_queries]`, `sums [num_queries,
+    /// value_stride]`.
     fn accumulate(
         self,
         weights: &[f32],
@@ -151,7 +159,8 @@ struct Buffers {
     total: Partial,
 }
 
-/// Computes one piece of the plan, and writes the tile's part of `out` if it is the tile's last one.
+/// Computes one piece of the plan, and writes the tile's part of `out` if it is the tile's last
+/// one.
 pub(super) fn attend_piece<E: KvElement, K: Kernels<E>>(
     kernels: K,
     layer: &Layer<'_, E>,
@@ -260,7 +269,8 @@ impl<E: KvElement> Walk<'_, E> {
             let page = layer.input.sequences[self.tile.sequence_idx].blocks[block] as usize;
             let head = page * shape.num_kv_heads + self.tile.kv_head;
             keys[idx] = &layer.keys[head * shape.key_block_len()..][..shape.key_block_len()];
-            // Slots nobody sees may hold another sequence's leftovers, so they are not even weighed by 0.
+            // Slots nobody sees may hold another sequence's leftovers, so they are not even
+            // weighed by 0.
             let first = block * BLOCK_TOKENS;
             values[idx] = ValueBlock {
                 values: &layer.values[head * shape.value_block_len()..][..shape.value_block_len()],
@@ -301,8 +311,8 @@ impl<E: KvElement> Walk<'_, E> {
             // SAFETY: a query belongs to one tile, and one worker finishes it.
             let head = unsafe { out.slice(start..start + shape.head_dim) };
             for (out, sum) in head.iter_mut().zip(sums) {
-                // A sum that underflowed to -0 stays -0 alone but becomes +0 beside hidden positions: adding 0
-                // makes both +0.
+                // A sum that underflowed to -0 stays -0 alone but becomes +0 beside hidden
+                // positions: adding 0 makes both +0.
                 *out = sum / weight_sum + 0.0;
             }
         }

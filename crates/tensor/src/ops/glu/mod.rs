@@ -1,7 +1,8 @@
 //! Gated linear units: `out = activation(gate) * up`, element by element.
 //!
-//! The one idea: it is fused with preparing the rows for the next matmul, so the product is written once.
-//! `scalar.rs` is the definition; the other files compile it for wider registers, with the same bits.
+//! The one idea: it is fused with preparing the rows for the next matmul, so the product is
+//! written once. `scalar.rs` is the definition; the other files compile it for wider registers,
+//! with the same bits.
 //!
 //! Source: Shazeer 2020, <https://arxiv.org/abs/2002.05202>.
 
@@ -70,7 +71,8 @@ mod tests {
     use crate::rows::Forms;
     use std::num::NonZeroUsize;
 
-    /// The errors of the activations against f64 are bounded in `math`; here it is the bits that count.
+    /// The errors of the activations against f64 are bounded in `math`; here it is the bits that
+    /// count.
     #[test]
     fn every_isa_gives_the_bits_of_the_definition() {
         for len in [0, 1, 7, 16, 31, 1536] {

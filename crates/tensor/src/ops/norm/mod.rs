@@ -1,7 +1,8 @@
 //! Root-mean-square normalisation of rows: `out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]`.
 //!
-//! The one idea: the sum of squares is always spread over 16 lanes and added up as one tree, so the three
-//! instruction sets give the same bits. `scalar.rs` is the definition; the other files compile it for wider registers.
+//! The one idea: the sum of squares is always spread over 16 lanes and added up as one tree, so
+//! the three instruction sets give the same bits. `scalar.rs` is the definition; the other files
+//! compile it for wider registers.
 //!
 //! Weights are final multipliers: where a family's definition says `1 + weight`, the file's weights
 //! already hold the sum. Not here: LayerNorm, and biases.
@@ -42,7 +43,8 @@ impl RmsNorm<'_> {
     }
 }
 
-/// Normalises the rows of `input` into `out`, which prepares them for a matmul. One parallel region.
+/// Normalises the rows of `input` into `out`, which prepares them for a matmul. One parallel
+/// region.
 ///
 /// `out` was [reset](Rows::reset) to the number of rows and columns.
 ///
@@ -88,8 +90,8 @@ pub fn rms_norm_in_place(pool: &Pool, norm: RmsNorm<'_>, vectors: &mut [f32]) {
     });
 }
 
-/// Adds the normalised rows of `input` to `stream`: the residual connection of families that normalise a
-/// block's output. At most one parallel region.
+/// Adds the normalised rows of `input` to `stream`: the residual connection of families that
+/// normalise a block's output. At most one parallel region.
 ///
 /// # Shapes
 ///
@@ -173,8 +175,8 @@ mod tests {
             .collect()
     }
 
-    /// Bound on the relative error of an element: a lane's chain and the tree make the sum of squares, all terms positive;
-    /// its root halves the error; five more roundings.
+    /// Bound on the relative error of an element: a lane's chain and the tree make the sum of
+    /// squares, all terms positive; its root halves the error; five more roundings.
     fn relative_error_max(len: usize) -> f64 {
         let sum = (len.div_ceil(16) + 4) as f64 / 2.0;
         (sum + 5.0) * f64::from(f32::EPSILON) / 2.0

@@ -2,12 +2,12 @@
 //! position, so that a query meets a key at the angle of their distance.
 //!
 //! The one idea: the sines and cosines of a step's rows are computed once ([`Rotations::set`]) and
-//! used by every layer. An angle depends on the position alone: `f64(position) * f64(frequency)`, its
-//! cosine rounded once to f32; no chunking, cache or neighbour can change it.
+//! used by every layer. An angle depends on the position alone: `f64(position) * f64(frequency)`,
+//! its cosine rounded once to f32; no chunking, cache or neighbour can change it.
 //!
 //! ```text
-//! Interleaved    (x0 x1) (x2 x3) (x4 x5) ...      llama as converted to GGUF
-//! Halves         x0 .. x[n/2-1] | x[n/2] .. x[n-1], pair i = (x[i], x[i + n/2])      NeoX, gemma, qwen
+//! Interleaved    (x0 x1) (x2 x3) (x4 x5) ...                llama as converted to GGUF
+//! Halves         (x0 x[n/2]) (x1 x[n/2+1]) (x2 x[n/2+2]) ... NeoX, gemma, qwen
 //! n = twice the number of frequencies; elements from n on stay (partial rotation)
 //! ```
 //!
@@ -44,7 +44,8 @@ pub struct RopeFrequencies {
 }
 
 impl RopeFrequencies {
-    /// From inverse frequencies, each divided by its factor if there are any (`rope_freqs.weight` in GGUF).
+    /// From inverse frequencies, each divided by its factor if there are any (`rope_freqs.weight`
+    /// in GGUF).
     ///
     /// # Panics
     ///
@@ -138,7 +139,8 @@ impl Rotations {
 ///
 /// # Shapes
 ///
-/// `heads`: `[rotations' rows, any number of heads, head_dim]`; `head_dim` is at least twice the number of pairs.
+/// `heads`: `[rotations' rows, any number of heads, head_dim]`; `head_dim` is at least twice the
+/// number of pairs.
 ///
 /// # Panics
 ///
@@ -263,7 +265,8 @@ mod tests {
                                 * frequencies.frequencies[pair])
                                 .sin_cos();
                             let (a, b) = (f64::from(old[first]), f64::from(old[second]));
-                            // Two products of values within ±1 and their sum: each rounded once, factors too.
+                            // Two products of values within ±1 and their sum: each rounded once,
+                            // factors too.
                             assert!(
                                 (f64::from(new[first]) - (a * cos - b * sin)).abs() < 4e-7,
                                 "{isa} {style:?}"
