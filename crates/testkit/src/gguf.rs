@@ -399,3 +399,47 @@ impl File {
         self.push(&format!("{field}.offset"), &offset.to_le_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_file_cover_it_without_gaps() {
+        let file = Builder::new()
+            .alignment(64)
+            .with("text", "abc")
+            .with("list", vec![1u32, 2])
+            .tensor("a", &[3], 0, vec![1; 12])
+            .tensor("b", &[1], 0, vec![2; 4])
+            .build();
+        let mut covered = vec![false; file.bytes.len()];
+        for (_, range) in file.fields() {
+            covered[range].fill(true);
+        }
+        assert!(covered.iter().all(|&covered| covered));
+        assert_eq!(file.bytes[file.field("tensor[b].data")], [2; 4]);
+        let start_of_data = file.field("tensor[a].data").start;
+        assert_eq!(start_of_data % 64, 0);
+        let offset = u64::from_le_bytes(
+            file.bytes[file.field("tensor[b].offset")]
+                .try_into()
+                .unwrap(),
+        );
+        assert_eq!(
+            file.field("tensor[b].data").start - start_of_data,
+            offset as usize
+        );
+    }
+
+    #[test]
+    fn setting_a_field_changes_that_field_alone() {
+        let sound = Builder::new().with("k", 7u32).build();
+        let mut broken = sound.clone();
+        broken.set_u32("key[k].value", 8);
+        let changed: Vec<usize> = (0..sound.bytes.len())
+            .filter(|&at| sound.bytes[at] != broken.bytes[at])
+            .collect();
+        assert_eq!(changed, [sound.field("key[k].value").start]);
+    }
+}
