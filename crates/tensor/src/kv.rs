@@ -55,10 +55,21 @@ pub struct KvShape {
 }
 
 impl KvShape {
-    /// Bytes that one block of one layer takes, keys and values together.
+    /// Bytes that one block of one layer takes, keys and values together; `usize::MAX` if they are
+    /// more than can be counted.
     pub fn block_bytes(&self) -> usize {
-        let elements = self.key_block_len() + self.value_block_len();
-        elements * self.num_kv_heads * self.element_bytes()
+        self.block_bytes_checked().unwrap_or(usize::MAX)
+    }
+
+    fn block_bytes_checked(&self) -> Option<usize> {
+        let value_stride = self.head_dim.checked_next_multiple_of(BLOCK_TOKENS)?;
+        let elements = self
+            .head_dim
+            .checked_add(value_stride)?
+            .checked_mul(BLOCK_TOKENS)?;
+        elements
+            .checked_mul(self.num_kv_heads)?
+            .checked_mul(self.element_bytes())
     }
 
     /// Elements between two positions of a head's values.
@@ -156,18 +167,16 @@ impl KvPages {
             shape.num_kv_heads > 0 && shape.head_dim > 0 && num_blocks > 0,
             "an empty KV cache: {shape:?}, {num_blocks} blocks"
         );
-        let part = |block_len: usize| {
-            let too_large = KvError::TooLarge {
+        let block_bytes = shape.block_bytes();
+        let all_bytes = block_bytes.checked_mul(num_blocks);
+        if all_bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
+            return Err(KvError::TooLarge {
                 num_blocks,
-                block_bytes: shape.block_bytes(),
-            };
-            let bytes =
-                num_blocks.checked_mul(block_len * shape.num_kv_heads * shape.element_bytes());
-            ZeroPages::new(
-                bytes
-                    .filter(|&bytes| bytes <= isize::MAX as usize)
-                    .ok_or(too_large)?,
-            )
+                block_bytes,
+            });
+        }
+        let part = |block_len: usize| {
+            ZeroPages::new(num_blocks * shape.num_kv_heads * block_len * shape.element_bytes())
         };
         Ok(KvPages {
             shape,
@@ -238,45 +247,52 @@ impl KvPages {
         }
     }
 
-    /// Workers share the columns, not the rows: so no two write one element, whatever the slots
-    /// are.
+    /// Workers share the columns, not the rows: so no two write one element, whatever the slots are.
     fn write_as<E: KvElement>(&mut self, pool: &Pool, rows: &NewRows<'_>) {
-        let shape = self.shape;
+        /// See [`split_work`]: a column is two conversions and two scattered stores a row.
+        const UNITS_PER_ELEMENT: usize = 20;
+        let KvShape {
+            num_kv_heads,
+            head_dim,
+            ..
+        } = self.shape;
+        let stride = self.shape.value_stride();
         let keys = Disjoint::new(bytemuck::cast_slice_mut::<u8, E>(self.keys.bytes_mut()));
         let values = Disjoint::new(bytemuck::cast_slice_mut::<u8, E>(self.values.bytes_mut()));
-        let num_cols = shape.num_kv_heads * shape.head_dim;
-        split_work(pool, num_cols, rows.slots.len() * 4, &|cols| {
-            for (row_idx, slot) in rows.slots.iter().enumerate() {
-                let (block, offset) = (slot.block as usize, slot.offset as usize);
-                convert_chunks::<E>(
-                    rows.keys,
-                    row_idx * num_cols,
-                    cols.clone(),
-                    |col, elements| {
-                        for (idx, &element) in elements.iter().enumerate() {
-                            let at = (block * num_cols + col + idx) * BLOCK_TOKENS + offset;
-                            // SAFETY: columns `cols` belong to this worker alone.
-                            unsafe { keys.slice(at..at + 1) }.fill(element);
+        let num_cols = num_kv_heads * head_dim;
+        split_work(
+            pool,
+            num_cols,
+            rows.slots.len() * UNITS_PER_ELEMENT,
+            &|cols| {
+                let mut elements = [E::zeroed(); CHUNK];
+                for (row_idx, slot) in rows.slots.iter().enumerate() {
+                    let (block, offset) = (slot.block as usize, slot.offset as usize);
+                    for (head, dims) in chunks_of_heads(cols.clone(), head_dim) {
+                        let elements = &mut elements[..dims.len()];
+                        let new = row_idx * num_cols + head * head_dim + dims.start;
+                        let head = block * num_kv_heads + head;
+
+                        convert(&rows.keys[new..][..dims.len()], elements);
+                        let start = (head * head_dim + dims.start) * BLOCK_TOKENS;
+                        // SAFETY: columns `cols` belong to this worker alone.
+                        let stored =
+                            unsafe { keys.slice(start..start + dims.len() * BLOCK_TOKENS) };
+                        for (positions, &key) in
+                            stored.chunks_exact_mut(BLOCK_TOKENS).zip(&*elements)
+                        {
+                            positions[offset] = key;
                         }
-                    },
-                );
-                convert_chunks::<E>(
-                    rows.values,
-                    row_idx * num_cols,
-                    cols.clone(),
-                    |col, elements| {
-                        for (idx, &element) in elements.iter().enumerate() {
-                            let (head, dim) =
-                                ((col + idx) / shape.head_dim, (col + idx) % shape.head_dim);
-                            let row = (block * shape.num_kv_heads + head) * BLOCK_TOKENS + offset;
-                            let at = row * shape.value_stride() + dim;
-                            // SAFETY: as above.
-                            unsafe { values.slice(at..at + 1) }.fill(element);
-                        }
-                    },
-                );
-            }
-        });
+
+                        convert(&rows.values[new..][..dims.len()], elements);
+                        let start = (head * BLOCK_TOKENS + offset) * stride + dims.start;
+                        // SAFETY: as above.
+                        unsafe { values.slice(start..start + dims.len()) }
+                            .copy_from_slice(elements);
+                    }
+                }
+            },
+        );
     }
 
     /// All keys, `[num_blocks][num_kv_heads][head_dim][16]`.
@@ -307,30 +323,31 @@ struct NewRows<'a> {
     values: &'a [f32],
 }
 
-/// Calls `store(first_col, elements)` for pieces of columns `cols` of the row that starts at
-/// `row_start`.
-fn convert_chunks<E: KvElement>(
-    source: &[f32],
-    row_start: usize,
+/// Elements that are converted together.
+const CHUNK: usize = 64;
+
+/// Cuts `cols` of `[num_kv_heads, head_dim]` into heads and pieces of at most [`CHUNK`] dimensions.
+fn chunks_of_heads(
     cols: Range<usize>,
-    mut store: impl FnMut(usize, &[E]),
-) {
-    const CHUNK: usize = 64;
-    let mut elements = [E::zeroed(); CHUNK];
-    let mut saturated = [0.0f32; CHUNK];
-    let mut col = cols.start;
-    while col < cols.end {
-        let num_cols = CHUNK.min(cols.end - col);
-        for (to, &from) in saturated
-            .iter_mut()
-            .zip(&source[row_start + col..][..num_cols])
-        {
-            *to = from.clamp(-E::LARGEST, E::LARGEST);
-        }
-        E::convert(&saturated[..num_cols], &mut elements[..num_cols]);
-        store(col, &elements[..num_cols]);
-        col += num_cols;
+    head_dim: usize,
+) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let mut next = cols.start;
+    std::iter::from_fn(move || {
+        let (head, dim) = (next / head_dim, next % head_dim);
+        let len = CHUNK.min(head_dim - dim).min(cols.end - next);
+        next += len;
+        (len > 0).then_some((head, dim..dim + len))
+    })
+}
+
+/// At most [`CHUNK`] floats, saturated and rounded.
+fn convert<E: KvElement>(from: &[f32], to: &mut [E]) {
+    let mut saturated = [0.0_f32; CHUNK];
+    let saturated = &mut saturated[..from.len()];
+    for (to, &from) in saturated.iter_mut().zip(from) {
+        *to = from.clamp(-E::LARGEST, E::LARGEST);
     }
+    E::convert(saturated, to);
 }
 
 /// A storage type of keys and values.
@@ -621,6 +638,14 @@ mod tests {
                 Err(KvError::TooLarge { .. })
             ));
         }
+        let shape = KvShape {
+            head_dim: usize::MAX / 2,
+            ..SHAPE
+        };
+        assert!(matches!(
+            KvPages::new(shape, 1),
+            Err(KvError::TooLarge { .. })
+        ));
         assert!(matches!(
             KvPages::new(SHAPE, (1 << 56) / 4000),
             Err(KvError::NoMemory { .. })

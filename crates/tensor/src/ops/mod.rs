@@ -16,9 +16,9 @@ use std::ops::Range;
 
 use crate::pool::{Pool, partition};
 
-/// Below this much work (about one unit per float touched, some 3 µs) the caller works alone:
-/// handing over would take longer.
-const UNITS_ALONE_MAX: usize = 8 * 1024;
+/// Below this much work the caller works alone: handing over would take about as long. A unit is
+/// what one float of a simple operation costs, some 0.1 ns; so these are about 3 µs.
+const UNITS_ALONE_MAX: usize = 32 * 1024;
 
 /// Runs `work` over `0..num_items`, one contiguous range per worker, or all of it in the caller if
 /// there is little. What an item computes must not depend on its range: then any division gives

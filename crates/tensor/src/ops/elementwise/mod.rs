@@ -81,7 +81,7 @@ fn change(pool: &Pool, change: Change<'_>, values: &mut [f32]) {
     let isa = Isa::current().floats();
     let len = values.len();
     let shared = Disjoint::new(values);
-    split_work(pool, len.div_ceil(CHUNK), CHUNK, &|chunks| {
+    split_work(pool, len.div_ceil(CHUNK), 2 * CHUNK, &|chunks| {
         let range = (chunks.start * CHUNK).min(len)..(chunks.end * CHUNK).min(len);
         // SAFETY: `split_work` gives each chunk to one worker.
         let part = unsafe { shared.slice(range.clone()) };
