@@ -76,7 +76,12 @@ impl Answer {
         vocab: usize,
         seed: impl FnOnce() -> u64,
     ) -> (Answer, Vec<TokenId>) {
-        let Submission { request, sender } = submission;
+        let Submission {
+            mut request,
+            sender,
+        } = submission;
+        // The front refuses it. Here it would end every answer before its first character.
+        request.stop.strings.retain(|string| !string.is_empty());
         let end_tokens = if request.stop.ignore_eos {
             Vec::new()
         } else {

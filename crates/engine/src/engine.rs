@@ -150,11 +150,13 @@ impl Engine {
             .filter(|(_, answer)| answer.is_abandoned())
             .map(|(&seq, _)| seq)
             .collect();
-        for seq in abandoned {
+        for &seq in &abandoned {
             self.scheduler.cancel(seq);
-            self.end(seq, FinishReason::Cancelled);
         }
         self.show_counts(0);
+        for seq in abandoned {
+            self.end(seq, FinishReason::Cancelled);
+        }
     }
 
     /// Ends an answer whose sequence the scheduler has already let go.
@@ -177,15 +179,15 @@ impl Engine {
             let (answer, _) = Answer::new(submission, &*self.vocabulary, self.vocab, || 0);
             self.report_end(answer, reason.clone());
         }
-        while let Some((&seq, _)) = self.answers.first_key_value() {
-            // After a panic the scheduler may be in pieces; it is not asked again then.
-            if *reason == FinishReason::Aborted {
-                self.scheduler.cancel(seq);
-            }
-            self.end(seq, reason.clone());
-        }
+        // After a panic the scheduler may be in pieces; it is not asked again then.
         if *reason == FinishReason::Aborted {
+            self.answers
+                .keys()
+                .for_each(|&seq| self.scheduler.cancel(seq));
             self.show_counts(0);
+        }
+        while let Some((&seq, _)) = self.answers.first_key_value() {
+            self.end(seq, reason.clone());
         }
     }
 

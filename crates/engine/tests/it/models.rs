@@ -1,0 +1,229 @@
+//! Tiny and real models in place of the fake: what the scheduler, the caches, the kernels and the
+//! sampler promise together.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use engine::{EngineLimits, EventStream, FinishReason, PrefixCache, Request};
+use formats::gguf::Gguf;
+use model::{KvBudget, LoadOptions, Precision};
+use testkit::encode::Encoding;
+use testkit::gguf::Builder;
+use testkit::tiny;
+use text::{SpecialText, Tokenizer};
+
+use crate::lab::*;
+
+/// A way of serving that must not show in any answer.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    num_threads: usize,
+    step_tokens_max: usize,
+    prefix_cache: PrefixCache,
+    num_blocks: usize,
+}
+
+const PLAIN: Manner = Manner {
+    num_threads: 1,
+    step_tokens_max: 512,
+    prefix_cache: PrefixCache::Off,
+    num_blocks: 512,
+};
+
+const MANNERS: [Manner; 5] = [
+    PLAIN,
+    Manner {
+        num_threads: 2,
+        ..PLAIN
+    },
+    Manner {
+        step_tokens_max: 16,
+        ..PLAIN
+    },
+    Manner {
+        prefix_cache: PrefixCache::On,
+        ..PLAIN
+    },
+    Manner {
+        num_threads: 2,
+        step_tokens_max: 16,
+        prefix_cache: PrefixCache::On,
+        num_blocks: 24,
+    },
+];
+
+/// An engine on a model file, and its tokenizer.
+fn serve(file: &Gguf, manner: Manner) -> (Bench, Arc<Tokenizer>) {
+    let options = LoadOptions {
+        precision: Precision::Packed,
+        threads: NonZeroUsize::new(manner.num_threads).expect("at least one"),
+        kv_budget: KvBudget::Blocks(manner.num_blocks),
+        kv_type: None,
+    };
+    let runner = model::load(file, &options).expect("a sound model");
+    let tokenizer = Arc::new(Tokenizer::from_gguf(file).expect("a sound vocabulary"));
+    let limits = EngineLimits {
+        step_tokens_max: manner.step_tokens_max,
+        num_sequences_max: 32,
+        context_max: 2048,
+        num_waiting_max: 64,
+        num_waiting_tokens_max: 100_000,
+        prefix_cache: manner.prefix_cache,
+    };
+    let log = Log::default();
+    let observer = Box::new(log.clone());
+    let started = engine::start(Box::new(runner), Arc::clone(&tokenizer), limits, observer);
+    (Bench::new(started, Gate::default(), log), tokenizer)
+}
+
+/// A prompt's request, greedy or drawing.
+fn ask_for(tokenizer: &Tokenizer, text: &str, max_tokens: u32, seed: Option<u64>) -> Request {
+    let tokens = tokenizer.encode_with_bos(text, SpecialText::AsText);
+    let prompt: Vec<u32> = tokens.iter().map(|token| token.0).collect();
+    let mut asked = match seed {
+        None => request(&prompt, max_tokens),
+        Some(seed) => seeded(&prompt, max_tokens, seed),
+    };
+    // Random weights end an answer at any time: longer ones test more.
+    asked.stop.ignore_eos = true;
+    asked
+}
+
+const BEGINNING: &str = "Batch invariance means that neighbours, chunks and caches never show. ";
+
+/// Requests whose answers are compared: short and long, greedy and seeded, alike and not.
+fn compared(tokenizer: &Tokenizer) -> Vec<Request> {
+    let long = BEGINNING.repeat(3);
+    vec![
+        ask_for(tokenizer, "a", 70, None),
+        ask_for(tokenizer, &long, 70, None),
+        ask_for(tokenizer, &format!("{long}So what?"), 90, None),
+        ask_for(tokenizer, &format!("{long}So what?"), 70, Some(7)),
+        ask_for(tokenizer, "Hello there", 90, Some(8)),
+    ]
+}
+
+fn neighbours(tokenizer: &Tokenizer, num: usize) -> Vec<Request> {
+    let text = |idx: usize| format!("{}{idx}", &BEGINNING.repeat(2)[..7 * (idx % 18)]);
+    let seed = |idx: usize| idx.is_multiple_of(3).then_some(idx as u64);
+    (0..num)
+        .map(|idx| ask_for(tokenizer, &text(idx), 50 + idx as u32, seed(idx)))
+        .collect()
+}
+
+/// Alone, alone again, and among 31 others: the compared answers, and preemptions on the way.
+fn served(file: &Gguf, manner: Manner) -> (Vec<Vec<Told>>, u32) {
+    let (bench, tokenizer) = serve(file, manner);
+    let mut rounds: Vec<Vec<Told>> = Vec::new();
+    for _ in 0..2 {
+        rounds.push(
+            compared(&tokenizer)
+                .into_iter()
+                .map(|request| bench.ask(request))
+                .collect(),
+        );
+    }
+    let mut crowd = neighbours(&tokenizer, 31 - 4);
+    let begins_at = 13;
+    let num_compared = compared(&tokenizer).len();
+    crowd.splice(begins_at..begins_at, compared(&tokenizer));
+    let told = bench.ask_all(crowd);
+    rounds.push(told[begins_at..][..num_compared].to_vec());
+    let num_preemptions = bench
+        .log
+        .read(|happened| happened.steps.iter().map(|step| step.num_preemptions).sum());
+    (rounds, num_preemptions)
+}
+
+fn check_invariance(builder: &Builder) {
+    let file = Gguf::parse(builder.build().bytes).expect("a sound file");
+    let expected = served(&file, PLAIN).0.swap_remove(0);
+    assert_ne!(expected[2].text, expected[3].text, "the seeded one draws");
+    let mut num_preemptions = 0;
+    for manner in MANNERS {
+        let (rounds, num) = served(&file, manner);
+        num_preemptions += num;
+        for (round, answers) in rounds.iter().enumerate() {
+            for (answer, expected) in answers.iter().zip(&expected) {
+                assert_eq!(answer.tokens, expected.tokens, "{manner:?}, round {round}");
+                assert_eq!(answer.text, expected.text);
+                assert_eq!(answer.finished.reason, FinishReason::Length);
+            }
+        }
+    }
+    assert!(num_preemptions > 0, "the small pool was to preempt");
+}
+
+/// Cases C8, D1 and D2.
+#[test]
+fn a_tiny_llama_answers_the_same_in_every_manner_of_serving() {
+    check_invariance(&tiny::llama(Encoding::Q4_0));
+}
+
+/// Cases C8, D1 and D2, with windows and another tokenizer.
+#[test]
+fn a_tiny_gemma_answers_the_same_in_every_manner_of_serving() {
+    check_invariance(&tiny::gemma3(Encoding::Q8_0));
+}
+
+/// Case C7.
+#[test]
+fn a_tiny_model_answers_a_wholly_cached_prompt_as_the_first_time() {
+    let file = Gguf::parse(tiny::llama(Encoding::Q8_0).build().bytes).expect("a sound file");
+    let (bench, _) = serve(
+        &file,
+        Manner {
+            prefix_cache: PrefixCache::On,
+            ..PLAIN
+        },
+    );
+    for num_prompt in [1, 15, 16, 17, 32, 256] {
+        let mut asked = request(&prompt(num_prompt, num_prompt as u64), 16);
+        asked.stop.ignore_eos = true;
+        let first = bench.ask(asked.clone());
+        for _ in 0..4 {
+            let again = bench.ask(asked.clone());
+            assert_eq!(again.tokens, first.tokens, "{num_prompt} tokens");
+            assert_eq!(again.num_cached, Some((num_prompt as u32 - 1) / 16 * 16));
+        }
+    }
+}
+
+/// What a real model says, alone and then with others around it.
+#[test]
+fn a_real_model_answers_sensibly_and_the_same_in_company() {
+    let Some(path) = testkit::real_model("smollm2-135m") else {
+        return;
+    };
+    let file = Gguf::open(&path).expect("a sound file");
+    let (bench, tokenizer) = serve(
+        &file,
+        Manner {
+            num_threads: 2,
+            prefix_cache: PrefixCache::On,
+            ..PLAIN
+        },
+    );
+    let chat = |question: &str| {
+        let text = format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n");
+        let tokens = tokenizer.encode_with_bos(&text, SpecialText::Parse);
+        request(
+            &tokens.iter().map(|token| token.0).collect::<Vec<u32>>(),
+            24,
+        )
+    };
+    let question = "What is the capital of France?";
+    let alone = bench.ask(chat(question));
+    assert!(alone.text.contains("Paris"), "{:?}", alone.text);
+    let others = [
+        "Count to five.",
+        "What is the capital of Italy?",
+        "Hi",
+        "Write a haiku.",
+    ];
+    let mut streams: Vec<EventStream> = others.map(|other| bench.submit(chat(other))).into();
+    streams.insert(2, bench.submit(chat(question)));
+    let told: Vec<Told> = streams.into_iter().map(read).collect();
+    assert_eq!(told[2].text, alone.text);
+    assert_eq!(told[2].tokens, alone.tokens);
+}
