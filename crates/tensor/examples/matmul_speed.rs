@@ -26,8 +26,9 @@ const SHAPES: [(usize, usize); 5] = [
     (576, 49_152),
 ];
 const NUM_ROWS: [usize; 4] = [1, 8, 32, 512];
-/// Time spent per figure.
+/// Time spent per figure of a matrix, and of a pass.
 const MEASURE: Duration = Duration::from_millis(60);
+const MEASURE_PASS: Duration = Duration::from_millis(800);
 
 /// A kind of matrix, by the file type that it comes from.
 enum Kind {
@@ -108,10 +109,10 @@ fn weights(pool: &Pool, kind: &Kind, rows: usize, cols: usize) -> Matrix {
 }
 
 /// Repeats `work` for a while and returns its speed, given the multiply-adds of one call.
-fn best_gmacs_per_s(num_macs: usize, mut work: impl FnMut()) -> f64 {
+fn best_gmacs_per_s(num_macs: usize, measure: Duration, mut work: impl FnMut()) -> f64 {
     let mut best = Duration::MAX;
     let start = Instant::now();
-    while start.elapsed() < MEASURE {
+    while start.elapsed() < measure {
         let begin = Instant::now();
         work();
         best = best.min(begin.elapsed());
@@ -131,7 +132,7 @@ fn activations(pool: &Pool, num_rows: usize, weights: &Matrix) -> Rows {
 fn gmacs_per_s(pool: &Pool, weights: &Matrix, num_rows: usize) -> f64 {
     let rows = activations(pool, num_rows, weights);
     let mut out = vec![0.0; num_rows * weights.rows()];
-    best_gmacs_per_s(num_rows * weights.rows() * weights.cols(), || {
+    best_gmacs_per_s(num_rows * weights.rows() * weights.cols(), MEASURE, || {
         matmul(
             pool,
             &rows,
@@ -181,7 +182,7 @@ impl Model {
             .flatten()
             .map(|weights| weights.rows() * weights.cols())
             .sum();
-        best_gmacs_per_s(num_rows * num_macs, || {
+        best_gmacs_per_s(num_rows * num_macs, MEASURE_PASS, || {
             for group in &self.groups {
                 let rows = &inputs[usize::from(group[0].cols() == 1536)];
                 let jobs = group.iter().zip(&mut outs).map(|(weights, out)| Job {

@@ -10,7 +10,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{OutPanel, Span, Store};
+use super::{Ahead, OutPanel, Span, Store};
 use crate::isa::{Avx2, AvxVnni};
 use crate::matrix::{CodePanel, FloatPanel, GroupLen, PANEL_ROWS, Unpack};
 use crate::rows::TILE_ROWS;
@@ -240,11 +240,17 @@ unsafe fn code_rows<D: Dot, const GROUPS: usize, const ROWS: usize>(
     assert!(panel.mins.is_empty() || panel.mins.len() == panel.scales.len());
     let quads = Quads::new(panel, tile.len(), half);
     let quads_per_group = QUADS / GROUPS;
+    // Only the first rows and outputs find the panel far away.
+    let is_first = first_row == span.range.start && half == 0;
+    let ahead = is_first.then(|| Ahead::of(panel, tile.len()));
     // SAFETY: the caller has the features; indices are explained where they are used.
     unsafe {
         let bias = _mm256_set1_ps(panel.bias);
         let mut sums = [_mm256_setzero_ps(); ROWS];
         for (block_idx, block) in tile.iter().enumerate() {
+            if let Some(ahead) = ahead {
+                ahead.prefetch(block_idx);
+            }
             for group in 0..GROUPS {
                 let mut dots = [D::zero(); ROWS];
                 for pair in group * quads_per_group / 2..(group + 1) * quads_per_group / 2 {

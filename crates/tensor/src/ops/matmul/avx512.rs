@@ -8,7 +8,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{OutPanel, Span, Store};
+use super::{Ahead, OutPanel, Span, Store};
 use crate::isa::{Avx512Bf16, Avx512Vnni};
 use crate::matrix::{CodePanel, FloatPanel, GroupLen, PANEL_ROWS, Unpack};
 use crate::rows::TILE_ROWS;
@@ -95,7 +95,12 @@ fn code_rows<const UNPACK: usize, const GROUPS: usize, const ROWS: usize>(
     };
     let bias = _mm512_set1_ps(panel.bias);
     let mut sums = [_mm512_setzero_ps(); ROWS];
+    // Only the first rows find the panel far away.
+    let ahead = (first_row == span.range.start).then(|| Ahead::of(panel, num_blocks));
     for (block_idx, block) in tile.iter().enumerate() {
+        if let Some(ahead) = ahead {
+            ahead.prefetch(block_idx);
+        }
         // SAFETY: `block_idx < num_blocks`, and by the assertions above the panel has as many blocks.
         let weights = unsafe {
             unpack::<UNPACK>(
@@ -197,8 +202,7 @@ fn floats(panel: FloatPanel<'_>, span: &Span<'_>, out: &mut OutPanel<'_>) {
             1 => float_rows::<1>(panel, span, row_idx, out),
             2..4 => float_rows::<2>(panel, span, row_idx, out),
             4..8 => float_rows::<4>(panel, span, row_idx, out),
-            8..16 => float_rows::<8>(panel, span, row_idx, out),
-            _ => float_rows::<16>(panel, span, row_idx, out),
+            _ => float_rows::<8>(panel, span, row_idx, out),
         };
         row_idx += num_rows;
     }
@@ -288,8 +292,7 @@ fn pairs(weights: &[u32], span: &Span<'_>, out: &mut OutPanel<'_>) {
             1 => pair_rows::<1>(weights, span, row_idx, out),
             2..4 => pair_rows::<2>(weights, span, row_idx, out),
             4..8 => pair_rows::<4>(weights, span, row_idx, out),
-            8..16 => pair_rows::<8>(weights, span, row_idx, out),
-            _ => pair_rows::<16>(weights, span, row_idx, out),
+            _ => pair_rows::<8>(weights, span, row_idx, out),
         };
         row_idx += num_rows;
     }

@@ -13,10 +13,14 @@
 //! blocks[tile * num_blocks + block]     tile = row / 8, block = column / 32, lane = row % 8
 //! ```
 
+mod code; // values to codes
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::aligned::Aligned;
+use crate::isa::{FloatIsa, Isa};
 use crate::pool::{Disjoint, Pool, partition};
+use code::{Coded, code_row};
 
 /// Columns that share an activation scale.
 pub const BLOCK_COLS: usize = 32;
@@ -129,6 +133,7 @@ impl Rows {
     pub fn fill(&mut self, pool: &Pool, task: impl Fn(usize, &mut [f32]) + Sync) {
         let (num_rows, cols, forms, num_blocks) =
             (self.num_rows, self.cols, self.forms, self.num_blocks());
+        let isa = Isa::current().floats();
         let pairs_len = cols.div_ceil(2);
         let values = Disjoint::new(&mut self.values);
         let blocks = BlockWriter {
@@ -143,7 +148,7 @@ impl Rows {
                 task(row_idx, row);
                 if forms.codes {
                     // SAFETY: as above; other workers write other lanes of a block they share.
-                    unsafe { blocks.write_row(row_idx, row) };
+                    unsafe { blocks.write_row(isa, row_idx, row) };
                 }
                 if forms.bf16 {
                     // SAFETY: as above.
@@ -238,90 +243,36 @@ struct BlockWriter<'a> {
 }
 
 impl BlockWriter<'_> {
+    /// Codes a row.
+    ///
     /// # Safety
     ///
     /// Nobody else reads or writes the lane of `row_idx` meanwhile.
-    unsafe fn write_row(&self, row_idx: usize, row: &[f32]) {
-        let (tile_idx, lane) = (row_idx / TILE_ROWS, row_idx % TILE_ROWS);
-        for (block_idx, values) in row.chunks(BLOCK_COLS).enumerate() {
-            let coded = match values.try_into() {
-                Ok(whole) => Coded::of(whole),
-                Err(_) => {
-                    let mut padded = [0.0; BLOCK_COLS];
-                    padded[..values.len()].copy_from_slice(values);
-                    Coded::of(&padded)
-                }
-            };
-            let block = self.blocks.pointer(tile_idx * self.num_blocks + block_idx);
-            // SAFETY: the pointer is to a block inside the slice; only this lane of it is touched, which
-            // by the caller's promise is ours.
-            unsafe {
-                (&raw mut (*block).quads[lane]).write(bytemuck::must_cast(coded.codes));
-                (&raw mut (*block).scales[lane]).write(coded.scale);
-                (&raw mut (*block).sums[lane]).write(coded.sum);
-                (&raw mut (*block).half_sums[0][lane]).write(coded.half_sums[0]);
-                (&raw mut (*block).half_sums[1][lane]).write(coded.half_sums[1]);
-            }
+    unsafe fn write_row(&self, isa: FloatIsa, row_idx: usize, row: &[f32]) {
+        let first_block = row_idx / TILE_ROWS * self.num_blocks;
+        let lane = row_idx % TILE_ROWS;
+        // SAFETY: the caller's promise.
+        code_row(isa, row, |block_idx, coded| unsafe {
+            self.write_lane(first_block + block_idx, lane, coded);
+        });
+    }
+
+    /// # Safety
+    ///
+    /// As [`BlockWriter::write_row`].
+    #[inline(always)]
+    unsafe fn write_lane(&self, at: usize, lane: usize, coded: Coded) {
+        let block = self.blocks.pointer(at);
+        // SAFETY: the pointer is to a block inside the slice; only this lane of it is touched, which
+        // by the caller's promise is ours.
+        unsafe {
+            (&raw mut (*block).quads[lane]).write(bytemuck::must_cast(coded.codes));
+            (&raw mut (*block).scales[lane]).write(coded.scale);
+            (&raw mut (*block).sums[lane]).write(coded.sum);
+            (&raw mut (*block).half_sums[0][lane]).write(coded.half_sums[0]);
+            (&raw mut (*block).half_sums[1][lane]).write(coded.half_sums[1]);
         }
     }
-}
-
-/// One row's share of a [`CodeBlock`].
-struct Coded {
-    codes: [i8; BLOCK_COLS],
-    scale: f32,
-    sum: f32,
-    half_sums: [f32; 2],
-}
-
-impl Coded {
-    /// Symmetric: the largest magnitude becomes 127; ties round to even.
-    fn of(values: &[f32; BLOCK_COLS]) -> Coded {
-        // Magnitudes compare as integers, NaN above infinity above all numbers.
-        let largest = values
-            .iter()
-            .map(|value| value.to_bits() & 0x7fff_ffff)
-            .max()
-            .unwrap_or(0);
-        let largest = f32::from_bits(largest);
-        if !largest.is_finite() {
-            let nan = f32::NAN;
-            return Coded {
-                codes: [0; BLOCK_COLS],
-                scale: nan,
-                sum: nan,
-                half_sums: [nan; 2],
-            };
-        }
-        if largest < MAGNITUDE_MIN {
-            return Coded {
-                codes: [0; BLOCK_COLS],
-                scale: 0.0,
-                sum: 0.0,
-                half_sums: [0.0; 2],
-            };
-        }
-        let (scale, inverse) = (largest / 127.0, 127.0 / largest);
-        let codes = values.map(|value| round_even(value * inverse));
-        let sum_of = |codes: &[i8]| codes.iter().map(|&code| i32::from(code)).sum::<i32>() as f32;
-        let (first, second) = (sum_of(&codes[..16]), sum_of(&codes[16..]));
-        Coded {
-            codes,
-            scale,
-            sum: scale * (first + second),
-            half_sums: [scale * first, scale * second],
-        }
-    }
-}
-
-/// Below it a block counts as zero: `127 / magnitude` would overflow.
-const MAGNITUDE_MIN: f32 = 1e-35;
-
-/// Nearest integer of a value within ±127, ties to even, by adding and removing 1.5 * 2^23: the float
-/// unit rounds, and no call of a library function stands in the way of vectorising.
-fn round_even(value: f32) -> i8 {
-    const SHIFT: f32 = 12_582_912.0;
-    ((value + SHIFT) - SHIFT) as i32 as i8
 }
 
 /// bf16 pairs of a row; an odd last column is paired with zero.
@@ -386,36 +337,6 @@ mod tests {
             assert_eq!(one.sums[0].to_bits(), many.sums[0].to_bits());
         }
         assert_eq!(alone.pairs(), &among.pairs()[..48]);
-    }
-
-    #[test]
-    fn ties_round_to_even_and_the_extremes_stay_within_127() {
-        let mut values = [0.0; BLOCK_COLS];
-        values[..6].copy_from_slice(&[127.0, -127.0, 0.5, 1.5, -2.5, 3.49]);
-        let coded = Coded::of(&values);
-        assert_eq!(&coded.codes[..6], &[127, -127, 0, 2, -2, 3]);
-        assert_eq!(coded.scale, 1.0);
-    }
-
-    #[test]
-    fn a_value_that_is_no_number_makes_the_block_no_number_and_not_a_wrong_one() {
-        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut values = [1.0; BLOCK_COLS];
-            values[17] = bad;
-            let coded = Coded::of(&values);
-            assert!(coded.scale.is_nan() && coded.sum.is_nan());
-        }
-    }
-
-    #[test]
-    fn zeros_and_values_too_small_to_scale_are_zero() {
-        for small in [0.0, -0.0, f32::MIN_POSITIVE, -1e-40] {
-            let coded = Coded::of(&[small; BLOCK_COLS]);
-            assert_eq!(
-                (coded.scale, coded.sum, coded.codes),
-                (0.0, 0.0, [0; BLOCK_COLS])
-            );
-        }
     }
 
     #[test]
