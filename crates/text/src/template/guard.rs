@@ -31,7 +31,6 @@ const MARKERS: [std::ops::RangeInclusive<char>; 2] =
     ['\u{fdd0}'..='\u{fdef}', '\u{f0000}'..='\u{10fffd}'];
 
 /// Knows the control texts.
-#[derive(Debug)]
 pub(super) struct ControlGuard {
     /// Sorted, so that those with a given beginning lie together.
     texts: Vec<String>,

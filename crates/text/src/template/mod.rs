@@ -16,6 +16,7 @@ mod messages;
 mod python;
 mod tags;
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::time::SystemTime;
@@ -77,14 +78,22 @@ pub struct Rendered {
     pub plain: Vec<Range<usize>>,
 }
 
-/// A compiled template.
-#[derive(Debug)]
+/// A compiled template. Shared freely between threads.
 pub struct ChatTemplate {
     environment: Environment<'static>,
     /// Variables every rendering gets.
     constants: Map<String, Value>,
     guard: ControlGuard,
     shape: MessageShape,
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate")
+            .field("constants", &self.constants)
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ChatTemplate {

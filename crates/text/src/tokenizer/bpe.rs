@@ -17,7 +17,6 @@ use super::{BosRule, TokenId, TokenizerError, require};
 const MERGES_KEY: &str = "tokenizer.ggml.merges";
 
 /// Rules of a byte-level vocabulary.
-#[derive(Debug)]
 pub(super) struct Bpe {
     pre: &'static PreTokenizer,
     splitter: Splitter,
@@ -27,10 +26,8 @@ pub(super) struct Bpe {
     unknown: Option<TokenId>,
 }
 
-#[derive(Debug)]
 struct Merges(HashMap<(TokenId, TokenId), Merge>);
 
-#[derive(Debug)]
 struct Merge {
     rank: u32,
     token: TokenId,

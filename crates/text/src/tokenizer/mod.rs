@@ -24,6 +24,7 @@ mod split;
 mod spm;
 mod vocabulary;
 
+use std::fmt;
 use std::ops::Range;
 
 use formats::gguf::{FromValue, Gguf, GgufError};
@@ -81,7 +82,6 @@ impl TokenizerError {
 /// A vocabulary with its splitting and merging rules.
 ///
 /// Shared freely between threads: encoding takes `&self` and keeps its working memory to itself.
-#[derive(Debug)]
 pub struct Tokenizer {
     vocabulary: Vocabulary,
     /// What each token stands for in the answer's bytes.
@@ -95,8 +95,19 @@ pub struct Tokenizer {
     end_tokens: Vec<TokenId>,
 }
 
+/// A summary: a whole vocabulary would fill a screen for every message that shows one.
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("num_tokens", &self.vocab())
+            .field("bos", &self.bos)
+            .field("bos_rule", &self.bos_rule)
+            .field("end_tokens", &self.end_tokens)
+            .finish_non_exhaustive()
+    }
+}
+
 /// How ordinary text becomes tokens.
-#[derive(Debug)]
 enum Model {
     Bpe(Bpe),
     SentencePiece(SentencePiece),

@@ -12,7 +12,6 @@ use super::vocabulary::{TokenKind, Vocabulary};
 use super::{TokenId, TokenizerError, token_id};
 
 /// Finds the tokens of one kind in text.
-#[derive(Debug)]
 pub(super) struct SpecialFinder {
     /// `None` if there are no such tokens.
     automaton: Option<AhoCorasick>,

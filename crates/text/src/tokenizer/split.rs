@@ -96,7 +96,6 @@ impl PreTokenizer {
 }
 
 /// A compiled pre-tokenizer.
-#[derive(Debug)]
 pub(super) struct Splitter {
     /// Pattern 0 is the words, pattern 1 white space.
     words: Regex,

@@ -18,7 +18,6 @@ const ADD_SPACE_PREFIX_KEY: &str = "tokenizer.ggml.add_space_prefix";
 const SPACE: &str = "▁";
 
 /// Rules of a SentencePiece vocabulary.
-#[derive(Debug)]
 pub(super) struct SentencePiece {
     /// Of each token: its place in the order of joins, lower first.
     ranks: Vec<u32>,
@@ -156,7 +155,8 @@ fn byte_of(vocabulary: &Vocabulary, token: TokenId) -> Result<u8, TokenizerError
     let digits = text
         .strip_prefix("<0x")
         .and_then(|rest| rest.strip_suffix('>'));
-    let byte = digits.filter(|digits| digits.len() == 2);
+    let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let byte = digits.filter(|digits| digits.len() == 2).filter(is_hex);
     byte.and_then(|digits| u8::from_str_radix(digits, 16).ok())
         .ok_or_else(|| {
             let reason = format!(

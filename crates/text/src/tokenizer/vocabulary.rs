@@ -52,7 +52,6 @@ impl TokenKind {
 }
 
 /// All tokens of a model.
-#[derive(Debug)]
 pub(super) struct Vocabulary {
     texts: Pieces,
     kinds: Vec<TokenKind>,
@@ -177,7 +176,6 @@ pub(super) fn check_len(key: &str, len: usize, num_tokens: usize) -> Result<(), 
 }
 
 /// A byte string for each token, end to end in one allocation.
-#[derive(Debug)]
 pub(super) struct Pieces {
     bytes: Vec<u8>,
     /// Where each piece ends; it begins where the one before it ends.

@@ -1,5 +1,11 @@
 //! What the crate promises, seen from outside.
 
+mod bad_vocabularies;
 mod chat_fixtures;
+mod forged_turns;
+mod hostile_input;
+mod oracle;
+mod special_tokens;
 mod stream;
 mod tokenizer_fixtures;
+mod vocabularies;
