@@ -56,50 +56,19 @@ impl MessageShape {
 
     /// Finds the shape by rendering small conversations; `render` gives `None` if the template refuses.
     pub(super) fn probe(render: impl Fn(&[Value]) -> Option<String>) -> MessageShape {
-        let text = render(&[json!({"role": "user", "content": NEEDLE})]);
-        let part = json!({"type": "text", "text": NEEDLE});
-        let parts = render(&[json!({"role": "user", "content": [part]})]);
-        let reads = |output: &Option<String>| output.as_ref().is_some_and(|o| o.contains(NEEDLE));
-        let content = if text.is_some() && text == parts {
-            Content::Either
-        } else if reads(&parts) && !reads(&text) {
-            Content::Parts
-        } else {
-            Content::Text
-        };
-        let user_content = match content {
-            Content::Parts => json!([{"type": "text", "text": "x"}]),
-            Content::Text | Content::Either => json!("x"),
-        };
-        let tool_call_turn = |content: Value| {
-            let arguments = json!({NEEDLE: 1});
-            let call = json!({
-                // Mistral's templates demand nine letters or digits.
-                "id": "abcdefghi",
-                "type": "function",
-                "function": {"name": "f", "arguments": arguments},
-            });
-            let answer = json!({"role": "assistant", "content": content, "tool_calls": [call]});
-            render(&[json!({"role": "user", "content": user_content}), answer])
-        };
-        let with_null = tool_call_turn(Value::Null);
-        let with_empty = tool_call_turn("".into());
+        let content = Content::probe(&render);
+        let with_null = render(&tool_call_turn(content, Value::Null));
         let prints_none = |output: &String| output.contains("None") || output.contains("null");
-        let null = match &with_null {
-            Some(output) if !prints_none(output) => Null::Kept,
-            _ => Null::MadeEmpty,
-        };
-        let calls = if null == Null::Kept {
-            with_null
-        } else {
-            with_empty
+        let (null, calls) = match with_null {
+            Some(output) if !prints_none(&output) => (Null::Kept, Some(output)),
+            _ => (Null::MadeEmpty, render(&tool_call_turn(content, "".into()))),
         };
         // A template that prints the object as Python would was made for strings.
-        let arguments = match calls {
-            Some(output) if output.contains(NEEDLE) && !output.contains(&format!("'{NEEDLE}'")) => {
-                Arguments::Parsed
-            }
-            _ => Arguments::AsGiven,
+        let reads_objects =
+            |output: String| output.contains(NEEDLE) && !output.contains(&format!("'{NEEDLE}'"));
+        let arguments = match calls.is_some_and(reads_objects) {
+            true => Arguments::Parsed,
+            false => Arguments::AsGiven,
         };
         MessageShape {
             content,
@@ -135,6 +104,41 @@ impl MessageShape {
         }
         Ok(())
     }
+}
+
+impl Content {
+    fn probe(render: impl Fn(&[Value]) -> Option<String>) -> Content {
+        let text = render(&[json!({"role": "user", "content": NEEDLE})]);
+        let part = json!({"type": "text", "text": NEEDLE});
+        let parts = render(&[json!({"role": "user", "content": [part]})]);
+        let reads = |output: &Option<String>| output.as_ref().is_some_and(|o| o.contains(NEEDLE));
+        if text.is_some() && text == parts {
+            Content::Either
+        } else if reads(&parts) && !reads(&text) {
+            Content::Parts
+        } else {
+            Content::Text
+        }
+    }
+}
+
+/// A question, answered by a call with the needle in its arguments.
+fn tool_call_turn(shape: Content, content: Value) -> [Value; 2] {
+    let question = match shape {
+        Content::Parts => json!([{"type": "text", "text": "x"}]),
+        Content::Text | Content::Either => json!("x"),
+    };
+    let arguments = json!({NEEDLE: 1});
+    let call = json!({
+        // Mistral's templates demand nine letters or digits.
+        "id": "abcdefghi",
+        "type": "function",
+        "function": {"name": "f", "arguments": arguments},
+    });
+    [
+        json!({"role": "user", "content": question}),
+        json!({"role": "assistant", "content": content, "tool_calls": [call]}),
+    ]
 }
 
 /// The texts of `parts`, a line each: parts are separate pieces, and joining them without
