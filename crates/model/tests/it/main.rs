@@ -2,6 +2,7 @@
 
 mod support;
 
+mod checkpoints; // families of tiny checkpoints against transformers
 mod fidelity; // real models against transformers
 mod invariance; // neither neighbours, chunks nor threads change a bit
 mod memory; // peak while loading, resident afterwards
