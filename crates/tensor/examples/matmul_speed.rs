@@ -54,9 +54,16 @@ fn main() {
                 let figures = NUM_ROWS.map(|num_rows| gmacs_per_s(&pool, &weights, num_rows));
                 println!("{name:6} {cols:6} {outputs:6} {num_threads:3}  {figures:7.1?}");
             }
+            let start = Instant::now();
             let model = Model::new(&pool, &kind);
+            let (packed_ms, bytes) = (start.elapsed().as_millis(), model.bytes());
             let figures = NUM_ROWS.map(|num_rows| model.gmacs_per_s(&pool, num_rows));
             println!("{name:6} {:>13} {num_threads:3}  {figures:7.1?}", "pass");
+            println!(
+                "{name:6} {:>13} {num_threads:3}  {packed_ms} ms for {} MB",
+                "pack",
+                bytes >> 20
+            );
         }
     }
 }
@@ -167,6 +174,10 @@ impl Model {
         }
         groups.push(group(576, &[49_152]));
         Model { groups }
+    }
+
+    fn bytes(&self) -> usize {
+        self.groups.iter().flatten().map(Matrix::bytes).sum()
     }
 
     fn gmacs_per_s(&self, pool: &Pool, num_rows: usize) -> f64 {

@@ -274,8 +274,9 @@ impl Pool {
         );
         let num_rows = rows.len() / row_len;
         let disjoint = Disjoint::new(rows);
-        self.run(&|part_idx| {
-            for row_idx in partition(num_rows, self.num_threads(), part_idx) {
+        let num_parts = self.num_threads().min(num_rows);
+        self.for_each(num_parts, |part_idx| {
+            for row_idx in partition(num_rows, num_parts, part_idx) {
                 // SAFETY: each row is in one part, which visits it once.
                 let row = unsafe { disjoint.slice(row_idx * row_len..(row_idx + 1) * row_len) };
                 task(row_idx, row);

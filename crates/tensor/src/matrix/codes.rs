@@ -95,7 +95,7 @@ impl Codes {
         let total = num_panels
             .checked_mul(sizes.panel_bytes)
             .expect("the size fits the address space");
-        let mut bytes = Aligned::zeroed(total);
+        let mut bytes = Aligned::zeroed_lasting(total);
         let mut factors = vec![1.0; num_panels];
         let (all_bytes, all_factors) = (Disjoint::new(&mut bytes), Disjoint::new(&mut factors));
         pool.run(&|part_idx| {

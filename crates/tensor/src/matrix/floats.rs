@@ -133,7 +133,7 @@ fn pack_panels<T: bytemuck::Pod + Send>(
     let total = num_panels
         .checked_mul(panel_len)
         .expect("the size fits the address space");
-    let mut elements = Aligned::zeroed(total);
+    let mut elements = Aligned::zeroed_lasting(total);
     let all = Disjoint::new(&mut elements);
     pool.run(&|part_idx| {
         let mut row = vec![0.0; cols];

@@ -141,8 +141,9 @@ impl Rows {
             num_blocks,
         };
         let pairs = Disjoint::new(&mut self.pairs);
-        pool.run(&|part_idx| {
-            for row_idx in partition(num_rows, pool.num_threads(), part_idx) {
+        let num_parts = pool.num_threads().min(num_rows);
+        pool.for_each(num_parts, |part_idx| {
+            for row_idx in partition(num_rows, num_parts, part_idx) {
                 // SAFETY: each row is in one part, which visits it once.
                 let row = unsafe { values.slice(row_idx * cols..(row_idx + 1) * cols) };
                 task(row_idx, row);
