@@ -20,7 +20,7 @@ use crate::choose::{ChooseError, Chooser, EarlyBan, Scratch};
 use crate::events::Sender;
 use crate::inbox::Submission;
 use crate::request::{Event, FinishReason, Finished, Stop, StopCause, Times, TokenId, Usage};
-use crate::stats::RequestFacts;
+use crate::stats::{Observer, RequestFacts};
 
 /// See the module.
 #[derive(Debug)]
@@ -210,30 +210,30 @@ impl Answer {
         });
     }
 
-    /// Ends the answer at `at`: tells the reader, and returns what the observer hears.
-    pub(crate) fn finish(mut self, reason: FinishReason, at: Instant) -> RequestFacts {
+    /// Ends the answer at `at`: tells the observer, then the reader.
+    pub(crate) fn finish(mut self, reason: FinishReason, at: Instant, observer: &mut dyn Observer) {
         let text = match reason {
             // What follows a stop string is not part of the answer.
             FinishReason::Stop(StopCause::String(_)) => String::new(),
             _ => self.text.finish(),
         };
-        let facts = RequestFacts {
+        let times = Times {
+            num_preemptions: self.num_preemptions,
+            ..self.clock.times(at)
+        };
+        observer.finished(&RequestFacts {
             reason: reason.clone(),
             usage: self.usage,
-            times: Times {
-                num_preemptions: self.num_preemptions,
-                ..self.clock.times(at)
-            },
+            times,
             e2e: at.saturating_duration_since(self.clock.arrived),
             max_tokens: self.stop.max_tokens,
-        };
+        });
         self.sender.finish(Finished {
             text,
             reason,
-            usage: facts.usage,
-            times: facts.times,
+            usage: self.usage,
+            times,
         });
-        facts
     }
 }
 

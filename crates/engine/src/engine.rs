@@ -169,8 +169,7 @@ impl Engine {
     }
 
     fn report_end(&mut self, answer: Answer, reason: FinishReason) {
-        let facts = answer.finish(reason, Instant::now());
-        self.observer.finished(&facts);
+        answer.finish(reason, Instant::now(), &mut *self.observer);
     }
 
     /// The last act of the thread: nobody is left waiting.
@@ -179,12 +178,14 @@ impl Engine {
             let (answer, _) = Answer::new(submission, &*self.vocabulary, self.vocab, || 0);
             self.report_end(answer, reason.clone());
         }
-        // After a panic the scheduler may be in pieces; it is not asked again then.
         if *reason == FinishReason::Aborted {
             self.answers
                 .keys()
                 .for_each(|&seq| self.scheduler.cancel(seq));
             self.show_counts(0);
+        } else {
+            // The scheduler may be in pieces; it is not asked again.
+            self.stats.num_running.store(0, Ordering::Relaxed);
         }
         while let Some((&seq, _)) = self.answers.first_key_value() {
             self.end(seq, reason.clone());

@@ -5,14 +5,15 @@
 //! sequences of the plan: they end, their blocks return unpublished, and the next step goes on
 //! with the others.
 //!
-//! Readers hear of tokens after the commit, so whoever sees a `Finished` finds its blocks free.
+//! Readers hear last, after the commit and the observer: whoever sees a `Finished` finds its blocks
+//! free and the request counted.
 //! The scheduler checks its own integrity whenever a commit or a cancellation leaves it idle.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sched::{Chosen, SeqId, StepPlan};
+use sched::{Chosen, PlanItem, SeqId, StepPlan};
 
 use crate::answer::{Accepted, Since};
 use crate::choose::ChooseError;
@@ -31,31 +32,40 @@ struct StepFailure {
     message: String,
 }
 
+/// What the reader of one sequence is to hear of a step.
+struct News {
+    seq: SeqId,
+    what: What,
+}
+
+enum What {
+    Token { token: TokenId, accepted: Accepted },
+    Failure { message: String },
+}
+
 impl Engine {
     /// Computes some tokens of some sequences, and moves each that was due by one token.
     pub(crate) fn step(&mut self) {
         let began = Instant::now();
         let plan = self.scheduler.plan(self.since_start(began));
+        let facts = self.facts_of(&plan);
+        self.announce(&plan, began);
+
+        self.layout.lay_out(&plan, &self.scheduler);
+        let news = match self.forward_and_choose(&plan) {
+            Ok(choices) => self.commit(plan, choices),
+            Err(failure) => self.give_up(plan, &failure),
+        };
+
+        self.report(facts, began);
+        news.into_iter().for_each(|news| self.publish(news));
+    }
+
+    fn facts_of(&self, plan: &StepPlan) -> StepFacts {
         assert!(
             !plan.items.is_empty(),
             "requests wait, and the scheduler plans nothing"
         );
-        let mut facts = self.facts_of(&plan);
-        self.announce(&plan, began);
-
-        self.layout.lay_out(&plan, &self.scheduler);
-        match self.forward_and_choose(&plan) {
-            Ok(choices) => self.commit(plan, choices),
-            Err(failure) => self.give_up(plan, &failure),
-        }
-
-        facts.duration = began.elapsed();
-        self.observer.step(&facts);
-        let now_ms = self.since_start(Instant::now()).as_millis() as u64;
-        self.stats.last_step_ms.store(now_ms, Ordering::Relaxed);
-    }
-
-    fn facts_of(&self, plan: &StepPlan) -> StepFacts {
         let num_prompt_tokens = plan.items.iter().map(|item| {
             let num_prompt = self.answers[&item.seq].num_prompt();
             num_prompt
@@ -135,77 +145,87 @@ impl Engine {
         }
     }
 
-    /// Adds the chosen tokens, lets the scheduler advance, and then tells the readers.
-    fn commit(&mut self, plan: StepPlan, choices: Vec<Choice>) {
+    /// Adds the chosen tokens to their answers and lets the scheduler advance.
+    fn commit(&mut self, plan: StepPlan, choices: Vec<Choice>) -> Vec<News> {
         let at = Instant::now();
         let mut chosen = Vec::with_capacity(choices.len());
-        let mut accepted: Vec<(SeqId, TokenId, Accepted)> = Vec::with_capacity(choices.len());
-        let mut failed: Vec<(SeqId, ChooseError)> = Vec::new();
+        let mut news = Vec::with_capacity(choices.len());
         for Choice { seq, token } in choices {
-            match token {
+            let what = match token {
                 Ok(token) => {
                     let answer = self
                         .answers
                         .get_mut(&seq)
                         .expect("each sequence has its answer");
-                    let news = answer.accept(token, at, &*self.vocabulary);
+                    let accepted = answer.accept(token, at, &*self.vocabulary);
                     chosen.push(Chosen {
                         seq,
                         token: token.0,
-                        ends: news.end.is_some(),
+                        ends: accepted.end.is_some(),
                     });
-                    accepted.push((seq, token, news));
+                    What::Token { token, accepted }
                 }
                 Err(error) => {
                     self.scheduler.cancel(seq);
-                    failed.push((seq, error));
+                    What::Failure {
+                        message: error.to_string(),
+                    }
                 }
-            }
+            };
+            news.push(News { seq, what });
         }
         self.scheduler.commit(plan, &chosen, self.since_start(at));
         self.show_counts(0);
-        for (seq, token, news) in accepted {
-            self.publish(seq, token, news);
-        }
-        for (seq, error) in failed {
-            tracing::error!(%error, "an answer cannot go on");
-            self.end(
-                seq,
-                FinishReason::Failed {
-                    message: error.to_string(),
-                },
-            );
-        }
+        news
     }
 
-    fn publish(&mut self, seq: SeqId, token: TokenId, news: Accepted) {
-        match news.since {
-            Since::Arrival(since_arrival) => self.observer.first_token(since_arrival),
-            Since::Token(gap) => self.observer.next_token(gap),
-        }
-        self.answers[&seq].post(news.text, token);
-        if let Some(reason) = news.end {
-            self.end(seq, reason);
-        }
-    }
-
-    /// Ends all sequences of a plan that could not be computed.
-    fn give_up(&mut self, plan: StepPlan, failure: &StepFailure) {
-        tracing::error!(message = failure.message, "a step failed; its requests end");
-        let seqs: Vec<SeqId> = plan.items.iter().map(|item| item.seq).collect();
-        for &seq in &seqs {
-            self.scheduler.cancel(seq);
+    /// Lets go all sequences of a plan that could not be computed.
+    fn give_up(&mut self, plan: StepPlan, failure: &StepFailure) -> Vec<News> {
+        let failed = |item: &PlanItem| News {
+            seq: item.seq,
+            what: What::Failure {
+                message: failure.message.clone(),
+            },
+        };
+        let news: Vec<News> = plan.items.iter().map(failed).collect();
+        for item in &plan.items {
+            self.scheduler.cancel(item.seq);
         }
         self.scheduler
             .commit(plan, &[], self.since_start(Instant::now()));
         self.show_counts(0);
-        for seq in seqs {
-            self.end(
-                seq,
-                FinishReason::Failed {
-                    message: failure.message.clone(),
-                },
-            );
+        news
+    }
+
+    /// Before anyone hears of the step, so that who counts events finds them counted here as well.
+    fn report(&mut self, facts: StepFacts, began: Instant) {
+        let ended = Instant::now();
+        self.observer.step(&StepFacts {
+            duration: ended - began,
+            ..facts
+        });
+        let now_ms = self.since_start(ended).as_millis() as u64;
+        self.stats.last_step_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Tells one reader.
+    fn publish(&mut self, News { seq, what }: News) {
+        let end = match what {
+            What::Token { token, accepted } => {
+                match accepted.since {
+                    Since::Arrival(since_arrival) => self.observer.first_token(since_arrival),
+                    Since::Token(gap) => self.observer.next_token(gap),
+                }
+                self.answers[&seq].post(accepted.text, token);
+                accepted.end
+            }
+            What::Failure { message } => {
+                tracing::error!(message, "a request fails in the engine");
+                Some(FinishReason::Failed { message })
+            }
+        };
+        if let Some(reason) = end {
+            self.end(seq, reason);
         }
     }
 }

@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::{
-    AdmitError, EngineHandle, EngineLimits, Event, EventStream, Finished, Observer, Parts,
-    PrefixCache, Request, RequestFacts, Sampling, Stats, StepFacts, Stop, TokenId, Vocabulary,
+    AdmitError, EngineHandle, EngineLimits, Event, EventStream, FinishReason, Finished, Observer,
+    Parts, PrefixCache, Request, RequestFacts, Sampling, Stats, StepFacts, Stop, TokenId,
+    Vocabulary,
 };
 use model::runner::{BLOCK_TOKENS, Batch, LogitRows, Logits, Runner, RunnerError, RunnerShape};
 
@@ -473,8 +474,8 @@ pub fn read(mut stream: EventStream) -> Told {
             Event::Finished(finished) => {
                 assert_eq!(stream.next_blocking(), None, "events after the end");
                 text.push_str(&finished.text);
-                // Unless the engine died and could not count.
-                if finished.usage.num_prompt > 0 {
+                // An engine that dies may do so between counting and telling.
+                if !matches!(finished.reason, FinishReason::Failed { .. }) {
                     assert_eq!(finished.usage.num_completion as usize, tokens.len());
                 }
                 return Told {
