@@ -1,9 +1,13 @@
-//! From logits to the few tokens that may be drawn: top-k, weights, top-p, min-p.
+//! From logits to weights, and which of them may be drawn: top-k, top-p, min-p.
 //!
 //! The one idea: do not sort, find the cut. Top-k and top-p both keep a beginning of the
-//! order "heaviest first, then lowest id"; a selection finds the last token kept in linear
-//! time, and one more pass keeps the rest in order of ids, so that what is drawn does
-//! not depend on how the selection shuffled.
+//! order "heaviest first, then lowest id". Finding the last token kept takes linear time, and one
+//! more pass clears what comes after it. All stages work on the whole row in place, in the order
+//! of ids, so loops are plain enough for the compiler to make vector instructions of them.
+//!
+//! ```text
+//! row   logits ── top-k: others to -inf ── weigh: e^((x - max) / T) ── top-p, min-p: others to 0
+//! ```
 //!
 //! Source: top-p, Holtzman et al. 2019, <https://arxiv.org/abs/1904.09751>; min-p, Nguyen
 //! et al. 2024, <https://arxiv.org/abs/2407.01082>.
@@ -16,12 +20,19 @@ use crate::request::TokenId;
 /// would have a share of 4e-9, less than rounding moves the shares of the others.
 const REACH: f32 = 32.0;
 
-/// A token that may be drawn.
+/// A token and its logit or weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Candidate {
-    /// First the logit, then ([`weigh`]) the probability times an unknown constant.
-    pub(crate) weight: f32,
-    pub(crate) id: u32,
+pub(super) struct Candidate {
+    weight: f32,
+    id: u32,
+}
+
+/// Buffers that all choices share.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    candidates: Vec<Candidate>,
+    /// Weight per [`bucket_of`].
+    masses: Vec<f64>,
 }
 
 impl Candidate {
@@ -73,12 +84,12 @@ pub(super) fn first_of(row: &[f32], max: f32) -> TokenId {
     TokenId(idx as u32)
 }
 
-/// The `k` largest of `row`, by ascending id. `spare` is used up.
+/// Leaves the `k` largest of `row`, and minus infinity in place of the others.
 ///
 /// Collects what beats the `k`-th largest so far and cuts that back whenever it has doubled:
-/// for rows in random order about `k * ln(vocab / k)` tokens are ever moved.
-pub(super) fn top_k(row: &[f32], k: usize, kept: &mut Vec<Candidate>, spare: &mut Vec<Candidate>) {
-    let best = spare;
+/// of rows in random order about `k * ln(vocab / k)` tokens are ever moved.
+pub(super) fn top_k(row: &mut [f32], k: usize, buffers: &mut Buffers) {
+    let best = &mut buffers.candidates;
     best.clear();
     let mut to_beat = f32::NEG_INFINITY;
     let num_collected_max = (2 * k).max(256);
@@ -94,12 +105,11 @@ pub(super) fn top_k(row: &[f32], k: usize, kept: &mut Vec<Candidate>, spare: &mu
             }
         }
     }
-    kept.clear();
-    if best.len() > k {
-        cut_to(best, k);
+    // Fewer are left only if fewer are numbers at all.
+    if best.len() >= k {
+        let last = cut_to(best, k);
+        keep_until(row, last, f32::NEG_INFINITY);
     }
-    kept.extend_from_slice(best);
-    kept.sort_unstable_by_key(|candidate| candidate.id);
 }
 
 /// Keeps the `k` heaviest, in any order, and returns the lightest of them.
@@ -110,65 +120,92 @@ fn cut_to(candidates: &mut Vec<Candidate>, k: usize) -> Candidate {
     last
 }
 
-/// Every token of `row` that could be drawn at all, by ascending id.
-pub(super) fn within_reach(row: &[f32], max: f32, temperature: f32, kept: &mut Vec<Candidate>) {
-    let least = max - REACH * temperature;
-    kept.clear();
-    let tokens = row.iter().enumerate();
-    kept.extend(
-        tokens
-            .filter(|&(_, &logit)| logit >= least && logit > f32::NEG_INFINITY)
-            .map(|(idx, &logit)| Candidate {
-                weight: logit,
-                id: idx as u32,
-            }),
-    );
-}
-
-/// Turns logits into weights `e^((logit - max) / temperature)`: the largest gets 1, nothing overflows.
-pub(super) fn weigh(candidates: &mut [Candidate], max: f32, temperature: f32) {
-    for candidate in candidates {
-        candidate.weight = exp_negative((candidate.weight - max) / temperature);
+/// Overwrites with `nothing` what comes after `last` in the order heaviest first, then lowest id.
+fn keep_until(row: &mut [f32], last: Candidate, nothing: f32) {
+    let (before, after) = row.split_at_mut(last.id as usize + 1);
+    for value in before {
+        *value = if *value >= last.weight {
+            *value
+        } else {
+            nothing
+        };
+    }
+    for value in after {
+        *value = if *value > last.weight {
+            *value
+        } else {
+            nothing
+        };
     }
 }
 
-/// `e^x` for `x <= 0`, 0 below `-2 * REACH`; relative error below 3e-7.
+/// Turns logits into weights `e^((logit - max) / temperature)`: the largest gets 1, nothing
+/// overflows, NaN gets 0.
+pub(super) fn weigh(row: &mut [f32], max: f32, temperature: f32) {
+    let factor = 1.0 / temperature;
+    for value in row {
+        *value = exp_within_reach((*value - max) * factor);
+    }
+}
+
+/// `e^x` for `-REACH <= x <= 0`, else 0; relative error below 3e-7.
 ///
 /// Our own, because `f32::exp` may differ between platforms, and a seed promises the same text on
 /// each. `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then a Taylor polynomial of degree 7 for `e^r`.
-fn exp_negative(x: f32) -> f32 {
+fn exp_within_reach(x: f32) -> f32 {
     // Adding 1.5 * 2^23 leaves no fraction bits: the sum's last bits are the rounded integer.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let clipped = x.max(-2.0 * REACH);
-    let shifted = clipped * std::f32::consts::LOG2_E + ROUND;
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
-    let r = clipped - n * LN_2_HIGH - n * LN_2_LOW;
+    let r = x - n * LN_2_HIGH - n * LN_2_LOW;
     let tail = 1.0 / 120.0 + r * (1.0 / 720.0 + r * (1.0 / 5040.0));
     let power = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * (1.0 / 24.0 + r * tail))));
-    let exponent = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    let scale = f32::from_bits(((exponent + 127) << 23) as u32);
-    if x < -2.0 * REACH { 0.0 } else { power * scale }
+    // Out of reach the bits are nonsense, and not used.
+    let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits());
+    let scale = f32::from_bits(exponent.wrapping_add(127) << 23);
+    if x >= -REACH { power * scale } else { 0.0 }
 }
 
-/// Keeps the fewest heaviest candidates whose weights together reach `share` of all; at least one.
-/// `spare` is used up.
-pub(super) fn top_p(candidates: &mut Vec<Candidate>, share: f32, spare: &mut Vec<Candidate>) {
-    let total = sum(candidates);
-    let needed = total * f64::from(share);
-    // All lighter than this together have less than 1 - share, so the others reach `share` without
-    // them. One pass, and of a whole vocabulary seldom more than some hundred remain.
-    let dust = (total - needed) / candidates.len() as f64;
-    spare.clear();
-    spare.extend(
-        candidates
-            .iter()
-            .filter(|candidate| f64::from(candidate.weight) >= dust),
-    );
-    if let Some(last) = last_needed(spare, needed) {
-        candidates.retain(|candidate| candidate.heaviest_first(&last).is_le());
+/// Leaves the fewest heaviest weights that together reach `share` of all, at least one, and 0 in
+/// place of the others.
+///
+/// Adds the weights up by their leading bits (6000 buckets, in the order of weights), so that only
+/// within the bucket where `share` is reached single tokens are compared.
+pub(super) fn top_p(row: &mut [f32], share: f32, buffers: &mut Buffers) {
+    let Buffers { candidates, masses } = buffers;
+    masses.clear();
+    masses.resize(bucket_of(1.0) + 1, 0.0);
+    for &weight in row.iter().filter(|&&weight| weight > 0.0) {
+        masses[bucket_of(weight)] += f64::from(weight);
     }
+    let total: f64 = masses.iter().sum();
+    let mut missing = total * f64::from(share);
+    let mut bucket = masses.len() - 1;
+    // Rounding must not lead past the lightest bucket.
+    while bucket > 0 && masses[bucket] < missing {
+        missing -= masses[bucket];
+        bucket -= 1;
+    }
+    candidates.clear();
+    let weights = row.iter().enumerate();
+    let in_bucket = weights.filter(|&(_, &weight)| weight > 0.0 && bucket_of(weight) == bucket);
+    candidates.extend(in_bucket.map(|(idx, &weight)| Candidate {
+        weight,
+        id: idx as u32,
+    }));
+    if let Some(last) = last_needed(candidates, missing) {
+        keep_until(row, last, 0.0);
+    }
+}
+
+/// Numbers the weights from `e^-REACH` to 1 in steps of at most 1/128, heavier ones higher: the
+/// exponent and the first seven bits of the fraction.
+fn bucket_of(weight: f32) -> usize {
+    // 2^-47 is the power of two below e^-REACH.
+    const LEAST: u32 = (127 - 47) << 7;
+    ((weight.to_bits() >> 16).saturating_sub(LEAST)) as usize
 }
 
 /// The lightest of the fewest heaviest candidates that together weigh `needed`: halving the
@@ -184,7 +221,7 @@ fn last_needed(candidates: &mut [Candidate], needed: f64) -> Option<Candidate> {
         let num_heavy = in_question.len().div_ceil(2);
         in_question.select_nth_unstable_by(num_heavy - 1, Candidate::heaviest_first);
         let (heavy, light) = in_question.split_at_mut(num_heavy);
-        let mass = sum(heavy);
+        let mass: f64 = heavy.iter().map(|heavy| f64::from(heavy.weight)).sum();
         in_question = if mass >= missing {
             heavy
         } else {
@@ -195,20 +232,11 @@ fn last_needed(candidates: &mut [Candidate], needed: f64) -> Option<Candidate> {
     in_question.first().copied()
 }
 
-/// Drops candidates lighter than `share` of the heaviest.
-pub(super) fn min_p(candidates: &mut Vec<Candidate>, share: f32) {
-    let heaviest = candidates
-        .iter()
-        .fold(0.0, |heaviest: f32, c| heaviest.max(c.weight));
-    candidates.retain(|candidate| candidate.weight >= heaviest * share);
-}
-
-/// In f64: the rounding of 262144 additions stays below what a draw can see.
-pub(super) fn sum(candidates: &[Candidate]) -> f64 {
-    candidates
-        .iter()
-        .map(|candidate| f64::from(candidate.weight))
-        .sum()
+/// Clears weights below `share` of the heaviest, which is 1.
+pub(super) fn min_p(row: &mut [f32], share: f32) {
+    for weight in row {
+        *weight = if *weight >= share { *weight } else { 0.0 };
+    }
 }
 
 #[cfg(test)]
@@ -217,15 +245,15 @@ mod tests {
 
     #[test]
     fn the_exponential_is_within_its_stated_error() {
-        for step in 0..=6400 {
+        for step in 0..=3200 {
             let x = -step as f32 / 100.0;
             let exact = f64::from(x).exp();
-            let error = (f64::from(exp_negative(x)) - exact).abs() / exact;
+            let error = (f64::from(exp_within_reach(x)) - exact).abs() / exact;
             assert!(error < 3e-7, "x {x}, error {error}");
         }
-        assert_eq!(exp_negative(0.0), 1.0);
-        assert_eq!(exp_negative(-0.0), 1.0);
-        assert_eq!(exp_negative(f32::MIN), 0.0);
-        assert_eq!(exp_negative(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp_within_reach(0.0), 1.0);
+        assert_eq!(exp_within_reach(-0.0), 1.0);
+        assert_eq!(exp_within_reach(f32::MIN), 0.0);
+        assert_eq!(exp_within_reach(f32::NEG_INFINITY), 0.0);
     }
 }

@@ -24,7 +24,6 @@ mod definition;
 mod tests;
 
 use crate::request::{Sampling, TokenId};
-pub(crate) use filter::Candidate;
 pub(crate) use mask::EarlyBan;
 use mask::Mask;
 use penalties::Penalties;
@@ -68,8 +67,8 @@ struct Draw {
 /// Buffers that all requests of an engine share, so that a choice allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    candidates: Vec<Candidate>,
-    spare: Vec<Candidate>,
+    filter: filter::Buffers,
+    block_sums: Vec<f64>,
 }
 
 impl Chooser {
@@ -110,7 +109,8 @@ impl Chooser {
     ///
     /// # Cost
     ///
-    /// Two passes over the row when greedy; about five when drawing.
+    /// Two passes over the row when greedy, about eight when drawing. For 49152 logits about 15 µs
+    /// greedy, 60 µs with a temperature only, 140 µs with top-p (one core, 128-bit vectors).
     pub(crate) fn choose(
         &self,
         row: &mut [f32],
@@ -125,9 +125,9 @@ impl Chooser {
         match self.pick {
             Pick::Greedy => Ok(filter::first_of(row, max)),
             Pick::Draw(settings) => {
-                settings.candidates(row, max, scratch);
+                settings.weigh(row, max, &mut scratch.filter);
                 let uniform = draw::uniform(settings.seed, answer_idx);
-                Ok(draw::pick(&scratch.candidates, uniform))
+                Ok(draw::pick(row, uniform, &mut scratch.block_sums))
             }
         }
     }
@@ -141,20 +141,18 @@ impl Chooser {
 }
 
 impl Draw {
-    /// Leaves in `scratch.candidates` the tokens that may be drawn, by ascending id, with
-    /// weights in proportion to their probabilities. `max` is the largest value of `row`.
-    fn candidates(&self, row: &[f32], max: f32, scratch: &mut Scratch) {
-        let Scratch { candidates, spare } = scratch;
-        match self.top_k.filter(|&k| k < row.len()) {
-            Some(k) => filter::top_k(row, k, candidates, spare),
-            None => filter::within_reach(row, max, self.temperature, candidates),
+    /// Rewrites the logits in `row`, whose largest is `max`, as weights in proportion to the
+    /// probabilities of the tokens; 0 for those that may not be drawn.
+    fn weigh(&self, row: &mut [f32], max: f32, buffers: &mut filter::Buffers) {
+        if let Some(k) = self.top_k.filter(|&k| k < row.len()) {
+            filter::top_k(row, k, buffers);
         }
-        filter::weigh(candidates, max, self.temperature);
+        filter::weigh(row, max, self.temperature);
         if self.top_p < 1.0 {
-            filter::top_p(candidates, self.top_p, spare);
+            filter::top_p(row, self.top_p, buffers);
         }
         if self.min_p > 0.0 {
-            filter::min_p(candidates, self.min_p);
+            filter::min_p(row, self.min_p);
         }
     }
 }

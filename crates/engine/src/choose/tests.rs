@@ -66,9 +66,9 @@ fn drawn_probabilities(chooser: &Chooser, row: &[f32], answer_idx: u32) -> Optio
     match chooser.pick {
         Pick::Greedy => probabilities[token.0 as usize] = 1.0,
         Pick::Draw(_) => {
-            let total = filter::sum(&scratch.candidates);
-            for candidate in &scratch.candidates {
-                probabilities[candidate.id as usize] = f64::from(candidate.weight) / total;
+            let total: f64 = row.iter().map(|&weight| f64::from(weight)).sum();
+            for (probability, &weight) in probabilities.iter_mut().zip(&row) {
+                *probability = f64::from(weight) / total;
             }
             assert!(
                 probabilities[token.0 as usize] > 0.0,
@@ -200,6 +200,9 @@ fn large_vocabularies_are_cut_where_the_definition_cuts_them() {
     for (top_k, top_p, min_p, temperature) in [
         (Some(40), 0.95, 0.05, 0.8),
         (Some(1000), 1.0, 0.0, 1.0),
+        (Some(1), 1.0, 0.0, 1.0),
+        (Some(127), 1.0, 0.0, 1.0),
+        (Some(49_151), 1.0, 0.0, 1.0),
         (Some(30_000), 0.5, 0.0, 2.0),
         (None, 0.9, 0.0, 1.0),
         (None, 0.99, 0.0, 2.0),
