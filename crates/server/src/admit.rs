@@ -1,0 +1,229 @@
+//! From a request to what the engine is asked: every parameter checked against the model,
+//! the template rendered, the text encoded, defaults filled in.
+//!
+//! What is left open comes from the model file's own defaults, then from OpenAI's. What
+//! does not fit is refused with both numbers, in the words clients parse, and never
+//! clamped: a shorter answer than asked for would look like the model's own choice.
+
+use std::time::Instant;
+
+use api::chat::{ChatRequest, Message, Turn};
+use api::completion::{Bos, CompletionRequest, Prompt};
+use api::params::{AnswerLimit, EndTokens, Ending, TopK};
+use serde_json::{Map, Value};
+use text::{SpecialText, TemplateError, TokenId};
+
+use crate::errors::Refusal;
+use crate::limits::Limits;
+use crate::state::Serving;
+
+/// Builds the engine's requests for one model.
+pub(crate) struct Admission<'a> {
+    pub serving: &'a Serving,
+    pub limits: &'a Limits,
+    pub arrived: Instant,
+}
+
+impl Admission<'_> {
+    /// A conversation is one sequence.
+    pub fn chat(&self, request: &ChatRequest) -> Result<engine::Request, Refusal> {
+        let tokens =
+            self.encode_chat(&request.messages, request.turn, &request.template_variables)?;
+        self.request("messages", tokens, &request.generation)
+    }
+
+    /// Each prompt is a sequence of its own.
+    pub fn completion(&self, request: &CompletionRequest) -> Result<Vec<engine::Request>, Refusal> {
+        let admit = |prompt| {
+            let tokens = self.encode_prompt(prompt, request.bos)?;
+            self.request("prompt", tokens, &request.generation)
+        };
+        request.prompts.iter().map(admit).collect()
+    }
+
+    /// The tokens of a conversation; message text never becomes control tokens.
+    pub fn encode_chat(
+        &self,
+        messages: &[Message],
+        turn: Turn,
+        variables: &Map<String, Value>,
+    ) -> Result<Vec<TokenId>, Refusal> {
+        let Some(template) = &self.serving.template else {
+            let reason = "needs a chat template, and this model has none; use /v1/completions";
+            return Err(for_model("messages", reason));
+        };
+        let num_bytes = messages.iter().map(|message| message.content.len()).sum();
+        self.expect_bytes_fit("messages", num_bytes)?;
+        let messages: Vec<Value> = messages.iter().map(Message::to_template_value).collect();
+        let rendered = template
+            .render(&messages, turn == Turn::Opened, variables)
+            .map_err(|error| refused_by_template(&error))?;
+        Ok(self.serving.tokenizer.encode_chat(&rendered))
+    }
+
+    fn encode_prompt(&self, prompt: &Prompt, bos: Bos) -> Result<Vec<TokenId>, Refusal> {
+        match prompt {
+            Prompt::Ids(ids) => self.known_tokens("prompt", ids),
+            Prompt::Text(text) => {
+                self.expect_bytes_fit("prompt", text.len())?;
+                Ok(self.encode_text(text, bos, SpecialText::Parse))
+            }
+        }
+    }
+
+    /// The tokens of raw text.
+    pub fn encode_text(&self, text: &str, bos: Bos, special: SpecialText) -> Vec<TokenId> {
+        match bos {
+            Bos::ModelRule => self.serving.tokenizer.encode_with_bos(text, special),
+            Bos::Never => self.serving.tokenizer.encode(text, special),
+        }
+    }
+
+    fn request(
+        &self,
+        param: &'static str,
+        prompt: Vec<TokenId>,
+        generation: &api::params::Generation,
+    ) -> Result<engine::Request, Refusal> {
+        if prompt.is_empty() {
+            return Err(for_model(param, "has no tokens"));
+        }
+        let max_tokens = self.answer_limit(param, prompt.len(), generation.ending.max_tokens)?;
+        Ok(engine::Request {
+            sampling: self.sampling(&generation.sampling)?,
+            stop: self.stop(&generation.ending, max_tokens)?,
+            arrived: self.arrived,
+            prompt,
+        })
+    }
+
+    /// How many answer tokens there may be: what is asked for, if it fits behind the
+    /// prompt; else all that fits, up to the server's own limit.
+    fn answer_limit(
+        &self,
+        param: &'static str,
+        num_prompt: usize,
+        asked: Option<AnswerLimit>,
+    ) -> Result<u32, Refusal> {
+        let num_tokens_max = self.serving.sequence_tokens_max();
+        let context = format!("This model's maximum context length is {num_tokens_max} tokens.");
+        let room = num_tokens_max.saturating_sub(num_prompt);
+        if room == 0 {
+            let message = format!(
+                "{context} However, your {param} resulted in {num_prompt} tokens, which leaves no room for an answer."
+            );
+            return Err(Refusal::ContextLength { param, message });
+        }
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        match asked {
+            None => Ok(room.min(self.limits.answer_tokens_default)),
+            Some(asked) if asked.num_tokens <= room => Ok(asked.num_tokens),
+            Some(AnswerLimit {
+                num_tokens,
+                param: limit_param,
+            }) => {
+                let total = num_prompt as u64 + u64::from(num_tokens);
+                let message = format!(
+                    "{context} However, you requested {total} tokens ({num_prompt} in the {param}, {num_tokens} in the completion)."
+                );
+                Err(Refusal::ContextLength {
+                    param: limit_param,
+                    message,
+                })
+            }
+        }
+    }
+
+    /// Refuses text that cannot fit whatever its tokens are, without encoding it.
+    pub fn expect_bytes_fit(&self, param: &'static str, num_bytes: usize) -> Result<(), Refusal> {
+        let num_tokens_min = num_bytes.div_ceil(self.serving.token_bytes_max);
+        let num_tokens_max = self.serving.sequence_tokens_max();
+        if num_tokens_min < num_tokens_max {
+            return Ok(());
+        }
+        let message = format!(
+            "This model's maximum context length is {num_tokens_max} tokens. However, your {param} resulted in at least {num_tokens_min} tokens."
+        );
+        Err(Refusal::ContextLength { param, message })
+    }
+
+    fn sampling(&self, asked: &api::params::Sampling) -> Result<engine::Sampling, Refusal> {
+        let defaults = &self.serving.facts.defaults;
+        let or = |asked: Option<f64>, default: Option<f32>, openai: f32| {
+            asked
+                .map(|value| value as f32)
+                .or(default)
+                .unwrap_or(openai)
+        };
+        let ids: Vec<u32> = asked.logit_bias.keys().copied().collect();
+        let biased = self.known_tokens("logit_bias", &ids)?;
+        Ok(engine::Sampling {
+            // A temperature too small for 32 bits becomes 0, which is its limit: greedy.
+            temperature: or(asked.temperature, defaults.temperature, 1.0),
+            top_k: match asked.top_k {
+                Some(TopK::All) => None,
+                Some(TopK::Keep(num_kept)) => Some(num_kept),
+                None => defaults.top_k,
+            },
+            // Not 0, which would keep nothing.
+            top_p: or(asked.top_p, defaults.top_p, 1.0).max(f32::MIN_POSITIVE),
+            min_p: or(asked.min_p, defaults.min_p, 0.0),
+            repetition_penalty: or(asked.repetition_penalty, defaults.repetition_penalty, 1.0),
+            presence_penalty: or(asked.presence_penalty, None, 0.0),
+            frequency_penalty: or(asked.frequency_penalty, None, 0.0),
+            logit_bias: biased
+                .into_iter()
+                .zip(asked.logit_bias.values().copied())
+                .collect(),
+            // The same bits: negative seeds are seeds like any other.
+            seed: asked.seed.map(i64::cast_unsigned),
+        })
+    }
+
+    fn stop(&self, asked: &Ending, max_tokens: u32) -> Result<engine::Stop, Refusal> {
+        if asked.min_tokens > max_tokens {
+            let reason = format!("must not exceed the answer limit, here {max_tokens}");
+            return Err(for_model("min_tokens", reason));
+        }
+        Ok(engine::Stop {
+            max_tokens,
+            min_tokens: asked.min_tokens,
+            strings: asked.stops.clone(),
+            token_ids: self.known_tokens("stop_token_ids", &asked.stop_token_ids)?,
+            ignore_eos: asked.end_tokens == EndTokens::Ignored,
+        })
+    }
+
+    /// Ids that the vocabulary has.
+    pub fn known_tokens(&self, param: &str, ids: &[u32]) -> Result<Vec<TokenId>, Refusal> {
+        let vocab = self.serving.tokenizer.vocab();
+        match ids.iter().find(|&&id| id as usize >= vocab) {
+            None => Ok(ids.iter().copied().map(TokenId).collect()),
+            Some(id) => {
+                let reason = format!("names token {id}, but the vocabulary has {vocab} tokens");
+                Err(for_model(param, reason))
+            }
+        }
+    }
+}
+
+fn for_model(param: &str, reason: impl Into<String>) -> Refusal {
+    Refusal::ForModel {
+        param: param.to_owned(),
+        reason: reason.into(),
+    }
+}
+
+fn refused_by_template(error: &TemplateError) -> Refusal {
+    match error {
+        TemplateError::Refused { .. } | TemplateError::TooMuch { .. } => {
+            // The template's words are its author's (or quote a role): short and worth telling.
+            let reason: String = error.to_string().chars().take(200).collect();
+            for_model("messages", format!("cannot be rendered: {reason}"))
+        }
+        TemplateError::Syntax { .. } => {
+            tracing::error!(%error, "a compiled template turned out not to parse");
+            Refusal::Panicked
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading a body: bounded in size, in time, and in what all bodies together may take.
+//!
+//! Bytes are paid for from a shared budget as they arrive, so a thousand slow uploads
+//! cannot fill the memory. A body that is refused is still read to its end (dropped, up
+//! to a bound): a client that writes everything before it reads would otherwise see a
+//! reset connection in place of the reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::errors::Refusal;
+use crate::limits::Limits;
+use crate::state::Shared;
+
+/// A body, and its share of the budget for as long as it is kept.
+pub(crate) struct Received {
+    pub bytes: Bytes,
+    _budget: Option<OwnedSemaphorePermit>,
+}
+
+/// Reads a JSON body.
+pub(crate) async fn receive(shared: &Arc<Shared>, request: Request) -> Result<Received, Refusal> {
+    let limits = &shared.config.limits;
+    let (head, mut body) = request.into_parts();
+    let received = match declared(&head.headers, limits) {
+        Ok(()) => match tokio::time::timeout(limits.body_read, collect(shared, &mut body)).await {
+            Ok(received) => received,
+            Err(_elapsed) => return Err(Refusal::BodyIncomplete),
+        },
+        Err(refusal) => Err(refusal),
+    };
+    if received.is_err() && !expects_continue(&head.headers) {
+        discard(body, limits.discard_bytes_max, limits.discard).await;
+    }
+    received
+}
+
+/// What the head alone tells.
+fn declared(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
+    if !is_json(headers) {
+        return Err(Refusal::MediaType);
+    }
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    match length.and_then(|length| length.parse::<u64>().ok()) {
+        Some(length) if length > limits.body_bytes_max as u64 => Err(Refusal::BodyTooLarge {
+            bytes_max: limits.body_bytes_max,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the body is declared as JSON, or not declared at all. Other declared types are
+/// what a web page can send without asking (forms, plain text), or a mistake.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return true;
+    };
+    let essence = value.to_str().unwrap_or("").split(';').next().unwrap_or("");
+    let essence = essence.trim().to_ascii_lowercase();
+    essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// The client waits for permission to send: refusing it is enough.
+fn expects_continue(headers: &HeaderMap) -> bool {
+    let expect = headers.get(header::EXPECT).map(|value| value.as_bytes());
+    expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+}
+
+async fn collect(shared: &Arc<Shared>, body: &mut Body) -> Result<Received, Refusal> {
+    let limits = &shared.config.limits;
+    let mut bytes = BytesMut::new();
+    let mut budget: Option<OwnedSemaphorePermit> = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_broken_off| Refusal::BodyIncomplete)?;
+        let Ok(part) = frame.into_data() else {
+            continue;
+        };
+        if bytes.len() + part.len() > limits.body_bytes_max {
+            return Err(Refusal::BodyTooLarge {
+                bytes_max: limits.body_bytes_max,
+            });
+        }
+        let num_bytes = u32::try_from(part.len()).expect("below the bound of a body");
+        match Arc::clone(&shared.body_bytes).try_acquire_many_owned(num_bytes) {
+            Ok(paid) => match &mut budget {
+                Some(budget) => budget.merge(paid),
+                None => budget = Some(paid),
+            },
+            Err(_) => {
+                return Err(Refusal::BodiesFull {
+                    retry_after: limits.retry_after,
+                });
+            }
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(Received {
+        bytes: bytes.freeze(),
+        _budget: budget,
+    })
+}
+
+/// Reads on and forgets, within bounds.
+async fn discard(mut body: Body, bytes_max: usize, limit: Duration) {
+    let reading = async {
+        let mut num_bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            num_bytes += frame.data_ref().map_or(0, Bytes::len);
+            if num_bytes > bytes_max {
+                break;
+            }
+        }
+    };
+    // Past the limit the client gets the answer and a closed connection, whatever it sends.
+    let _ = tokio::time::timeout(limit, reading).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Case A10.
+    #[test]
+    fn only_json_or_nothing_is_taken_for_json() {
+        let is = |value: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = value {
+                headers.insert(header::CONTENT_TYPE, value.parse().unwrap());
+            }
+            is_json(&headers)
+        };
+        assert!(is(None));
+        assert!(is(Some("application/json")));
+        assert!(is(Some("Application/JSON; charset=utf-8")));
+        assert!(is(Some("application/vnd.api+json")));
+        for other in [
+            "",
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "json",
+        ] {
+            assert!(!is(Some(other)), "{other:?}");
+        }
+    }
+}

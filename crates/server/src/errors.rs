@@ -1,0 +1,312 @@
+//! Why a request gets no answer, sorted by whose fault it is, and what that is on the wire.
+//!
+//! ```text
+//! caller   malformed, too long, no such model          4xx
+//! load     queue or memory full right now              503 + Retry-After
+//! server   loading, draining, broken                   503 + Retry-After, 500
+//! ```
+//!
+//! A full queue is 503 and not 429: there is one queue and no tenants, so it is the
+//! instance that is full, and a load balancer should try another. 429 is kept for a
+//! tenant over its share.
+
+use std::time::Duration;
+
+use api::answer::{ErrorBody, ErrorObject};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// Why a request gets no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    // The caller's fault.
+    /// The body cannot be read.
+    #[error(transparent)]
+    Request(#[from] api::RequestError),
+    /// A field is well-formed but wrong for this model.
+    #[error("'{param}' {reason}")]
+    ForModel { param: String, reason: String },
+    /// Prompt, or prompt and answer, exceed the context.
+    #[error("{message}")]
+    ContextLength {
+        param: &'static str,
+        message: String,
+    },
+    /// No such model is served.
+    #[error("the model does not exist; this server serves: {served}")]
+    UnknownModel { served: String },
+    /// No such route.
+    #[error("no such route")]
+    UnknownRoute,
+    /// The route exists, the method does not.
+    #[error("this route has no such method")]
+    UnknownMethod,
+    /// No valid key.
+    #[error("no valid API key; send one as 'Authorization: Bearer KEY'")]
+    Unauthorized,
+    /// The body is not declared as JSON.
+    #[error("the content type must be application/json")]
+    MediaType,
+    /// The body is too large.
+    #[error("the body exceeds {bytes_max} bytes")]
+    BodyTooLarge { bytes_max: usize },
+    /// The head is too large.
+    #[error("the request's headers exceed {bytes_max} bytes")]
+    HeadTooLarge { bytes_max: usize },
+    /// The body came too slowly, or broke off.
+    #[error("the body did not arrive completely in time")]
+    BodyIncomplete,
+
+    // Load.
+    /// The engine's queue is full.
+    #[error("{reason}")]
+    QueueFull {
+        bound: QueueBound,
+        reason: String,
+        retry_after: Duration,
+    },
+    /// Too many bodies are being read or prepared.
+    #[error("too many large requests at once")]
+    BodiesFull { retry_after: Duration },
+
+    // The server's fault.
+    /// The model is not there yet.
+    #[error("Loading model")]
+    Loading { retry_after: Duration },
+    /// The server is going away, or went away under a running answer.
+    #[error("the server is shutting down")]
+    Draining { retry_after: Duration },
+    /// The engine failed; why is in the log.
+    #[error("the engine failed")]
+    EngineFailed,
+    /// A bug of ours; what it was is in the log.
+    #[error("internal error")]
+    Panicked,
+}
+
+/// Which bound of the engine's queue was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueBound {
+    Requests,
+    Tokens,
+}
+
+impl Refusal {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Refusal::Request(_) | Refusal::ForModel { .. } | Refusal::ContextLength { .. } => {
+                StatusCode::BAD_REQUEST
+            }
+            Refusal::UnknownModel { .. } | Refusal::UnknownRoute => StatusCode::NOT_FOUND,
+            Refusal::UnknownMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
+            Refusal::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Refusal::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::HeadTooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Refusal::BodyIncomplete => StatusCode::REQUEST_TIMEOUT,
+            Refusal::QueueFull { .. }
+            | Refusal::BodiesFull { .. }
+            | Refusal::Loading { .. }
+            | Refusal::Draining { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::EngineFailed | Refusal::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// `error.type`: the class by which clients decide what to do.
+    fn kind(&self) -> &'static str {
+        match self.status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::SERVICE_UNAVAILABLE => "unavailable_error",
+            StatusCode::INTERNAL_SERVER_ERROR => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// `error.code`, and the `reason` label of metrics: a fixed set of words.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Refusal::Request(error) => error.code(),
+            Refusal::ForModel { .. } => "invalid_value",
+            Refusal::ContextLength { .. } => "context_length_exceeded",
+            Refusal::UnknownModel { .. } => "model_not_found",
+            Refusal::UnknownRoute => "unknown_url",
+            Refusal::UnknownMethod => "method_not_allowed",
+            Refusal::Unauthorized => "invalid_api_key",
+            Refusal::MediaType => "unsupported_media_type",
+            Refusal::BodyTooLarge { .. } => "body_too_large",
+            Refusal::HeadTooLarge { .. } => "headers_too_large",
+            Refusal::BodyIncomplete => "body_incomplete",
+            Refusal::QueueFull { .. } => "queue_full",
+            Refusal::BodiesFull { .. } => "bodies_full",
+            Refusal::Loading { .. } => "model_loading",
+            Refusal::Draining { .. } => "shutting_down",
+            Refusal::EngineFailed => "engine_failed",
+            Refusal::Panicked => "internal_error",
+        }
+    }
+
+    /// Every word [`Refusal::code`] can be, so that all series exist from the start.
+    pub(crate) const CODES: &[&str] = &[
+        "invalid_json",
+        "missing_required_parameter",
+        "invalid_value",
+        "unsupported_parameter",
+        "context_length_exceeded",
+        "model_not_found",
+        "unknown_url",
+        "method_not_allowed",
+        "invalid_api_key",
+        "unsupported_media_type",
+        "body_too_large",
+        "headers_too_large",
+        "body_incomplete",
+        "queue_full",
+        "bodies_full",
+        "model_loading",
+        "shutting_down",
+        "engine_failed",
+        "internal_error",
+    ];
+
+    fn param(&self) -> Option<&str> {
+        match self {
+            Refusal::Request(error) => error.param(),
+            Refusal::ForModel { param, .. } => Some(param),
+            Refusal::ContextLength { param, .. } => Some(param),
+            Refusal::UnknownModel { .. } => Some("model"),
+            _ => None,
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Refusal::QueueFull { retry_after, .. }
+            | Refusal::BodiesFull { retry_after }
+            | Refusal::Loading { retry_after }
+            | Refusal::Draining { retry_after } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
+    /// Hands `{"error": …}` to `write`; whole answers and stream frames share it.
+    pub(crate) fn with_body<T>(&self, write: impl FnOnce(&ErrorBody<'_>) -> T) -> T {
+        let message = self.to_string();
+        write(&ErrorBody {
+            error: ErrorObject {
+                message: &message,
+                kind: self.kind(),
+                param: self.param(),
+                code: Some(self.code()),
+            },
+        })
+    }
+}
+
+/// A refusal travelling with its response to whoever counts and logs.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused(pub Refusal);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = self.with_body(|body| (self.status(), axum::Json(body)).into_response());
+        let headers = response.headers_mut();
+        if let Some(wait) = self.retry_after() {
+            // Whole seconds for everybody, milliseconds for OpenAI's SDKs.
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+            let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+            headers.insert("retry-after-ms", HeaderValue::from(millis));
+        }
+        if matches!(self, Refusal::Unauthorized) {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        let closes = matches!(
+            self,
+            Refusal::BodyTooLarge { .. } | Refusal::BodyIncomplete | Refusal::Draining { .. }
+        );
+        if closes {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.extensions_mut().insert(Refused(self));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_of_each() -> Vec<Refusal> {
+        let retry_after = Duration::from_millis(1500);
+        let text = String::new;
+        vec![
+            api::RequestError::NotUtf8 { at_byte: 0 }.into(),
+            api::RequestError::Missing {
+                param: text(),
+                expected: text(),
+            }
+            .into(),
+            api::RequestError::Invalid {
+                param: text(),
+                expected: text(),
+                got: text(),
+            }
+            .into(),
+            api::RequestError::Unsupported {
+                param: text(),
+                accepted: text(),
+            }
+            .into(),
+            Refusal::ForModel {
+                param: text(),
+                reason: text(),
+            },
+            Refusal::ContextLength {
+                param: "messages",
+                message: text(),
+            },
+            Refusal::UnknownModel { served: text() },
+            Refusal::UnknownRoute,
+            Refusal::UnknownMethod,
+            Refusal::Unauthorized,
+            Refusal::MediaType,
+            Refusal::BodyTooLarge { bytes_max: 1 },
+            Refusal::HeadTooLarge { bytes_max: 1 },
+            Refusal::BodyIncomplete,
+            Refusal::QueueFull {
+                bound: QueueBound::Tokens,
+                reason: text(),
+                retry_after,
+            },
+            Refusal::BodiesFull { retry_after },
+            Refusal::Loading { retry_after },
+            Refusal::Draining { retry_after },
+            Refusal::EngineFailed,
+            Refusal::Panicked,
+        ]
+    }
+
+    #[test]
+    fn every_code_is_in_the_list_of_metric_labels() {
+        let codes: std::collections::BTreeSet<&str> =
+            one_of_each().iter().map(Refusal::code).collect();
+        assert_eq!(codes, Refusal::CODES.iter().copied().collect());
+    }
+
+    #[test]
+    fn what_may_pass_says_when_to_come_back() {
+        for refusal in one_of_each() {
+            let status = refusal.status();
+            let response = refusal.into_response();
+            let retry_after = response.headers().get(header::RETRY_AFTER);
+            assert_eq!(
+                retry_after.is_some(),
+                status == StatusCode::SERVICE_UNAVAILABLE
+            );
+            assert!(
+                retry_after.is_none_or(|seconds| seconds == "2"),
+                "rounded up"
+            );
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Every bound of the HTTP side, with its unit and its reason. Bounds of the queue and
+//! the KV pool are the engine's.
+
+use std::time::Duration;
+
+/// Bounds of the HTTP side.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections open at once; one more is answered 503 and closed.
+    pub num_connections_max: usize,
+    /// Bytes of a request's head (line and headers); 431 beyond.
+    pub header_bytes_max: usize,
+    /// From opening a connection, or from the end of its last request, to a complete head.
+    pub header_read: Duration,
+    /// Bytes of one body; 413 beyond.
+    pub body_bytes_max: usize,
+    /// Bytes of all bodies being read or prepared at once; 503 beyond.
+    pub bodies_bytes_max: usize,
+    /// From the head to the end of the body; 408 beyond.
+    pub body_read: Duration,
+    /// Bytes of a refused body that are still read (and dropped), so that a client which
+    /// writes before it reads sees the answer and not a reset connection.
+    pub discard_bytes_max: usize,
+    /// How long that may take.
+    pub discard: Duration,
+    /// Bodies up to this size are parsed and encoded where they were read; larger ones
+    /// leave the async workers, so that health and metrics never wait behind a tokenizer.
+    pub inline_bytes_max: usize,
+    /// Large bodies prepared at once.
+    pub num_preparing_max: usize,
+    /// How long a large body may wait for its turn; 503 beyond.
+    pub prepare_wait: Duration,
+    /// Answer limit of a request that names none (the context may allow less).
+    pub answer_tokens_default: u32,
+    /// A waiting stream shows life this often: proxies cut silent connections, and a
+    /// long prompt can take minutes on a CPU.
+    pub keep_alive: Duration,
+    /// A client that takes nothing for this long is gone.
+    pub write_stall: Duration,
+    /// `Retry-After` while the model loads, or drains, or bodies fill the memory budget.
+    pub retry_after: Duration,
+    /// After the drain limit: time for the last bytes to leave before connections are cut.
+    pub flush: Duration,
+    /// Parts of a request.
+    pub request: api::Limits,
+}
+
+impl Limits {
+    /// What `fulcrum serve` starts from.
+    pub const STANDARD: Limits = Limits {
+        num_connections_max: 1024,
+        header_bytes_max: 32 * 1024,
+        header_read: Duration::from_secs(30),
+        // A context of 128k tokens is about half a megabyte of English text.
+        body_bytes_max: 8 * 1024 * 1024,
+        bodies_bytes_max: 64 * 1024 * 1024,
+        body_read: Duration::from_secs(30),
+        discard_bytes_max: 256 * 1024 * 1024,
+        discard: Duration::from_secs(2),
+        inline_bytes_max: 8 * 1024,
+        num_preparing_max: 2,
+        prepare_wait: Duration::from_secs(10),
+        answer_tokens_default: 4096,
+        keep_alive: Duration::from_secs(10),
+        write_stall: Duration::from_secs(60),
+        retry_after: Duration::from_secs(2),
+        flush: Duration::from_millis(500),
+        request: api::Limits {
+            num_messages_max: 4096,
+            num_prompts_max: 64,
+            num_logit_biases_max: 1024,
+            num_stop_token_ids_max: 64,
+            stop_bytes_max: 512,
+        },
+    };
+}

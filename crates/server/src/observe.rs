@@ -1,0 +1,117 @@
+//! Around every request: an id, a count, a line in the log, and no panic that escapes.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use crate::errors::{Refusal, Refused};
+use crate::state::Shared;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longer ids are replaced: they are echoed and logged.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+/// A made-up status, as nginx counts it: the client went away before there was one.
+const CLIENT_WENT_AWAY: u16 = 499;
+
+/// The outermost middleware.
+pub(crate) async fn observe(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = request_id(request.headers());
+    let matched = request.extensions().get::<MatchedPath>();
+    let route = matched.map_or("unmatched", MatchedPath::as_str).to_owned();
+    let seen = Seen {
+        shared,
+        route,
+        id: id.clone(),
+        began: Instant::now(),
+        counted: false,
+    };
+    let mut response = match head_too_large(&request, &seen.shared) {
+        Some(refusal) => refusal.into_response(),
+        None => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(response) => response,
+            // The panic hook has already written what it was.
+            Err(_panic) => Refusal::Panicked.into_response(),
+        },
+    };
+    seen.answered(&response);
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// The client's id if it is short and plain, else a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let plain = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=REQUEST_ID_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    headers
+        .get(REQUEST_ID)
+        .filter(plain)
+        .cloned()
+        .unwrap_or_else(|| {
+            let id = Uuid::new_v4().to_string();
+            HeaderValue::from_str(&id).expect("a UUID is plain ASCII")
+        })
+}
+
+fn head_too_large(request: &Request, shared: &Shared) -> Option<Refusal> {
+    let line = request
+        .uri()
+        .path_and_query()
+        .map_or(0, |target| target.as_str().len());
+    let header = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+    let num_bytes = line + request.headers().iter().map(header).sum::<usize>();
+    let bytes_max = shared.config.limits.header_bytes_max;
+    (num_bytes > bytes_max).then_some(Refusal::HeadTooLarge { bytes_max })
+}
+
+/// A request being answered; dropped unanswered if its client goes away.
+struct Seen {
+    shared: Arc<Shared>,
+    route: String,
+    id: HeaderValue,
+    began: Instant,
+    counted: bool,
+}
+
+impl Seen {
+    fn answered(mut self, response: &Response) {
+        self.counted = true;
+        let refused = response.extensions().get::<Refused>();
+        if let Some(Refused(refusal)) = refused {
+            self.shared.metrics.rejected(refusal);
+        }
+        self.count(response.status());
+        let reason = refused.map_or("", |Refused(refusal)| refusal.code());
+        let (id, route) = (&self.id, &self.route);
+        let status = response.status().as_u16();
+        let ms = self.began.elapsed().as_millis();
+        tracing::debug!(?id, route, status, ms, reason, "answered");
+    }
+
+    fn count(&self, status: StatusCode) {
+        self.shared
+            .metrics
+            .http_request(&self.route, status, self.began.elapsed());
+    }
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        if !self.counted {
+            self.count(StatusCode::from_u16(CLIENT_WENT_AWAY).expect("three digits"));
+            tracing::debug!(id = ?self.id, route = self.route, "the client went away");
+        }
+    }
+}

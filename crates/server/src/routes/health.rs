@@ -1,0 +1,38 @@
+//! Liveness and readiness: two questions, never one.
+//!
+//! `/livez` says that the process answers; restarting it would not help. `/readyz` (and
+//! `/health`, `/ready`, `/ping`, which others ask) says that requests are answered now:
+//! 503 while the model loads and again while the server drains. Neither asks the engine
+//! anything, so a long prefill cannot make a healthy server look dead.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::state::{Phase, Shared};
+
+pub(super) async fn live() -> Response {
+    ok()
+}
+
+pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.phase() {
+        Phase::Ready => ok(),
+        Phase::Loading => unavailable("Loading model"),
+        Phase::Draining => unavailable("Shutting down"),
+    }
+}
+
+fn ok() -> Response {
+    Json(json!({"status": "ok"})).into_response()
+}
+
+/// The body that llama.cpp's clients wait on.
+fn unavailable(message: &str) -> Response {
+    let body = json!({"error": {"code": 503, "message": message, "type": "unavailable_error"}});
+    (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
+}

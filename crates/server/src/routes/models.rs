@@ -1,0 +1,48 @@
+//! `GET /v1/models` and `/v1/models/{id}`. While the model loads there is no list, not an
+//! empty one.
+
+use std::sync::Arc;
+
+use api::answer::{ModelCard, ModelList, Never};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+
+use crate::errors::Refusal;
+use crate::state::{Serving, Shared};
+
+pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
+    let serving = shared.loaded()?;
+    let data = shared
+        .config
+        .served_names
+        .iter()
+        .map(|name| card(name, serving))
+        .collect();
+    Ok(Json(ModelList {
+        object: "list",
+        data,
+    })
+    .into_response())
+}
+
+pub(super) async fn show(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let serving = shared.loaded()?;
+    let name = shared.served_name(Some(&id))?;
+    Ok(Json(card(name, serving)).into_response())
+}
+
+fn card<'a>(name: &'a str, serving: &'a Serving) -> ModelCard<'a> {
+    ModelCard {
+        id: name,
+        object: "model",
+        created: serving.created,
+        owned_by: "fulcrum",
+        root: &serving.facts.root,
+        parent: Never,
+        max_model_len: serving.sequence_tokens_max(),
+    }
+}

@@ -1,0 +1,17 @@
+//! A server from outside: real sockets, real engine, a model that says the alphabet.
+
+mod harness; // a server under test
+mod http; // a client that shows every byte
+mod script; // the model
+
+mod auth;
+mod cancellation;
+mod completions;
+mod errors;
+mod lifecycle;
+mod limits;
+mod metrics;
+mod parameters;
+mod real;
+mod streaming;
+mod tokenize;
