@@ -22,11 +22,11 @@ pub struct Request {
 /// penalties, temperature, top-k, top-p, min-p, draw.
 #[derive(Clone, Debug)]
 pub struct Sampling {
-    /// 0 is greedy (largest logit, lowest id on a tie); at most 2 by the API.
+    /// 0 is greedy (largest logit, lowest id on a tie), and so is all below 1e-5; at most 2 by the API.
     pub temperature: f32,
-    /// Keep this many of the largest; `None` keeps all.
+    /// Keep this many of the largest; `None` and 0 keep all.
     pub top_k: Option<u32>,
-    /// Keep the smallest set whose probability reaches this; 1 keeps all.
+    /// Keep the smallest set whose probability reaches this, at least one token; 1 keeps all.
     pub top_p: f32,
     /// Drop tokens less likely than this share of the likeliest; 0 drops none.
     pub min_p: f32,
@@ -36,9 +36,10 @@ pub struct Sampling {
     pub presence_penalty: f32,
     /// Subtracted per occurrence in the answer; 0 is off.
     pub frequency_penalty: f32,
-    /// Added to single logits, values in -100..=100; -100 bans, +100 forces.
+    /// Added to single logits, values in -100..=100. -100 bans and +100 forces, exactly: no logit is
+    /// large enough to get past them. Bans of everything ban nothing.
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// Same seed and request, same text, in any company. `None` draws a fresh seed.
+    /// Same seed and request, same text, in any company. `None` takes a fresh one from the engine's source.
     pub seed: Option<u64>,
 }
 
@@ -47,7 +48,8 @@ pub struct Sampling {
 pub struct Stop {
     /// Answer tokens at most, at least 1; prompt + this fits the context.
     pub max_tokens: u32,
-    /// Answer tokens before which no stop id or end token may be chosen.
+    /// Answer tokens before which no stop id or end token may be chosen (an end token that
+    /// `ignore_eos` makes ordinary may be). Stop strings still stop.
     pub min_tokens: u32,
     /// Texts that end the answer; they are not part of it.
     pub strings: Vec<String>,
@@ -58,7 +60,7 @@ pub struct Stop {
 }
 
 /// What the engine reports about one request, in order: `Started`, any number of `Text`,
-/// then exactly one `Finished`.
+/// then exactly one `Finished`, which is all that a request hears that ends while it waits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The first prompt tokens are about to be computed.
@@ -70,7 +72,8 @@ pub enum Event {
     Text {
         /// The text; may be empty while a character or possible stop string is held back.
         text: String,
-        /// Tokens committed since the previous event.
+        /// Tokens committed since the previous event, at least one; an end token too. Over all events they
+        /// are the answer's tokens as `Usage` counts them.
         tokens: Vec<TokenId>,
     },
     /// The end; nothing follows.

@@ -21,28 +21,6 @@ use crate::engine::{Engine, panic_message};
 use crate::request::{FinishReason, TokenId};
 use crate::stats::StepFacts;
 
-/// What a sequence that was due for a token got.
-struct Choice {
-    seq: SeqId,
-    token: Result<TokenId, ChooseError>,
-}
-
-/// Why no sequence of a plan got anything.
-struct StepFailure {
-    message: String,
-}
-
-/// What the reader of one sequence is to hear of a step.
-struct News {
-    seq: SeqId,
-    what: What,
-}
-
-enum What {
-    Token { token: TokenId, accepted: Accepted },
-    Failure { message: String },
-}
-
 impl Engine {
     /// Computes some tokens of some sequences, and moves each that was due by one token.
     pub(crate) fn step(&mut self) {
@@ -52,13 +30,13 @@ impl Engine {
         self.announce(&plan, began);
 
         self.layout.lay_out(&plan, &self.scheduler);
-        let news = match self.forward_and_choose(&plan) {
+        let notices = match self.forward_and_choose(&plan) {
             Ok(choices) => self.commit(plan, choices),
             Err(failure) => self.give_up(plan, &failure),
         };
 
         self.report(facts, began);
-        news.into_iter().for_each(|news| self.publish(news));
+        notices.into_iter().for_each(|notice| self.publish(notice));
     }
 
     fn facts_of(&self, plan: &StepPlan) -> StepFacts {
@@ -146,10 +124,10 @@ impl Engine {
     }
 
     /// Adds the chosen tokens to their answers and lets the scheduler advance.
-    fn commit(&mut self, plan: StepPlan, choices: Vec<Choice>) -> Vec<News> {
+    fn commit(&mut self, plan: StepPlan, choices: Vec<Choice>) -> Vec<Notice> {
         let at = Instant::now();
         let mut chosen = Vec::with_capacity(choices.len());
-        let mut news = Vec::with_capacity(choices.len());
+        let mut notices = Vec::with_capacity(choices.len());
         for Choice { seq, token } in choices {
             let what = match token {
                 Ok(token) => {
@@ -172,29 +150,29 @@ impl Engine {
                     }
                 }
             };
-            news.push(News { seq, what });
+            notices.push(Notice { seq, what });
         }
         self.scheduler.commit(plan, &chosen, self.since_start(at));
         self.show_counts(0);
-        news
+        notices
     }
 
     /// Lets go all sequences of a plan that could not be computed.
-    fn give_up(&mut self, plan: StepPlan, failure: &StepFailure) -> Vec<News> {
-        let failed = |item: &PlanItem| News {
+    fn give_up(&mut self, plan: StepPlan, failure: &StepFailure) -> Vec<Notice> {
+        let failed = |item: &PlanItem| Notice {
             seq: item.seq,
             what: What::Failure {
                 message: failure.message.clone(),
             },
         };
-        let news: Vec<News> = plan.items.iter().map(failed).collect();
+        let notices: Vec<Notice> = plan.items.iter().map(failed).collect();
         for item in &plan.items {
             self.scheduler.cancel(item.seq);
         }
         self.scheduler
             .commit(plan, &[], self.since_start(Instant::now()));
         self.show_counts(0);
-        news
+        notices
     }
 
     /// Before anyone hears of the step, so that who counts events finds them counted here as well.
@@ -209,7 +187,7 @@ impl Engine {
     }
 
     /// Tells one reader.
-    fn publish(&mut self, News { seq, what }: News) {
+    fn publish(&mut self, Notice { seq, what }: Notice) {
         let end = match what {
             What::Token { token, accepted } => {
                 match accepted.since {
@@ -228,4 +206,26 @@ impl Engine {
             self.end(seq, reason);
         }
     }
+}
+
+/// What a sequence that was due for a token got.
+struct Choice {
+    seq: SeqId,
+    token: Result<TokenId, ChooseError>,
+}
+
+/// Why no sequence of a plan got anything.
+struct StepFailure {
+    message: String,
+}
+
+/// What the reader of one sequence is to hear of a step.
+struct Notice {
+    seq: SeqId,
+    what: What,
+}
+
+enum What {
+    Token { token: TokenId, accepted: Accepted },
+    Failure { message: String },
 }

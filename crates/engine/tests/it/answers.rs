@@ -209,6 +209,31 @@ fn a_forced_token_comes_each_time_and_a_banned_one_never() {
     assert!(!bench.ask(banned).tokens.contains(&first));
 }
 
+/// Case D3: worked out by hand. `a` 3.0, `b` 2.5, `c` 1.0, and each occurrence in the answer costs 1.
+#[test]
+fn penalties_follow_the_answer_and_not_the_prompt() {
+    let three_letters = Script::new(|_, row| {
+        row.fill(-50.0);
+        row[1..=3].copy_from_slice(&[3.0, 2.5, 1.0]);
+    });
+    let bench = Lab {
+        script: three_letters,
+        ..Lab::new()
+    }
+    .start();
+    let mut penalised = request(&[1, 1, 1, 1, 2], 7);
+    penalised.sampling.frequency_penalty = 1.0;
+    assert_eq!(bench.ask(penalised.clone()).text, "ababacb");
+    // Once for all occurrences: `a` 2.0, `b` 1.5, `c` 0.0 from the fourth token on.
+    penalised.sampling.frequency_penalty = 0.0;
+    penalised.sampling.presence_penalty = 1.0;
+    assert_eq!(bench.ask(penalised.clone()).text, "abaaaaa");
+    // Prompt and answer alike: `a` 1.0, `b` 0.83, and `c` 1.0 until it is used.
+    penalised.sampling.presence_penalty = 0.0;
+    penalised.sampling.repetition_penalty = 3.5;
+    assert_eq!(bench.ask(penalised).text, "caaaaaa");
+}
+
 /// Case D2: seeds come from the source that the engine was started with.
 #[test]
 fn without_a_seed_repeats_differ_and_a_restart_with_the_same_source_repeats_them() {
