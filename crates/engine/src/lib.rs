@@ -6,17 +6,38 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod answer; // one answer: its tokens, text, stops, times
-mod batch; // a plan as a runner's batch
-mod choose; // logits to a token
-mod engine; // the thread: take news, step, rest, end
-mod events; // the mailbox back to the caller
-mod handle; // what callers hold: submit, drain
-mod inbox; // the bounded channel into the engine thread
+// What callers hold: submit, drain.
+mod handle;
+
+// What goes in and what comes out.
+mod request;
+
+// The bounded channel into the engine thread.
+mod inbox;
+
+// The thread: take news, step, rest, end.
+mod engine;
+
+// Plan → lay out → forward → choose → commit. Read this first.
+mod step;
+
+// A plan as a runner's batch.
+mod batch;
+
+// Logits to a token.
+mod choose;
+
+// One answer: its tokens, text, stops, times.
+mod answer;
+
+// The mailbox back to the caller.
+mod events;
+
+// Gauges and the observer.
+mod stats;
+
+// How fast the queue moves.
 mod pace;
-mod request; // what goes in and what comes out
-mod stats; // gauges and the observer
-mod step; // plan → lay out → forward → choose → commit // how fast the queue moves
 
 pub use events::EventStream;
 pub use handle::EngineHandle;

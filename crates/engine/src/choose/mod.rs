@@ -13,10 +13,17 @@
 //! Not here: when an answer ends (`answer.rs`). Source of the plain definition that tests
 //! compare with: `definition.rs`.
 
+// Logit bias, bans, force.
+mod mask;
+
+// Repetition, presence, frequency.
+mod penalties;
+
+// Top-k, weights, top-p, min-p.
+mod filter;
+
+// The counter-based uniform number, and the pick.
 mod draw;
-mod filter; // top-k, weights, top-p, min-p
-mod mask; // logit bias, bans, force
-mod penalties; // repetition, presence, frequency // the counter-based uniform number, and the pick
 
 #[cfg(test)]
 mod definition;
