@@ -10,7 +10,7 @@ use formats::quant;
 
 use crate::arch::{EMBEDDING, ROPE_DIVISORS};
 use crate::refusal::{Dims, Refusal};
-use crate::spec::{Bias, DecoderSpec, HeadWeights, NormPlacement, QkNorm, RopeDivisors};
+use crate::spec::{Bias, DecoderSpec, HeadWeights, LIMITS, NormPlacement, QkNorm, RopeDivisors};
 
 /// What a tensor is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -218,10 +218,9 @@ fn refusal_of_divisors(spec: &DecoderSpec, file: &Gguf) -> Option<Refusal> {
     }
     let mut values = vec![0.0f32; view.dims.iter().product()];
     quant::dequantize(view.ty, view.bytes, &mut values);
-    let idx = values
-        .iter()
-        .position(|value| !value.is_normal() || *value < 0.0)?;
-    let expected = "a finite number above 0";
+    let bounds = LIMITS.rope_divisor;
+    let idx = values.iter().position(|value| !bounds.contains(value))?;
+    let expected = format!("a number in {:?}..={:?}", bounds.start(), bounds.end());
     Some(Refusal::TensorValue {
         name,
         idx,

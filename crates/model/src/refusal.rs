@@ -77,7 +77,7 @@ pub enum Refusal {
         /// The number.
         value: String,
         /// What would have been accepted.
-        expected: &'static str,
+        expected: String,
     },
 
     /// A tensor is stored in a type that nothing here reads.

@@ -8,9 +8,12 @@
 //! A spec is plain numbers from a hostile file, so it is only made through
 //! [`crate::arch`], which bounds each number by [`Limits`]. Not here: weights, bytes.
 
+use std::ops::RangeInclusive;
+
 /// Bounds on what a model file may ask for. Generous against models that exist, small
-/// enough that no product of two of them overflows and no table is absurd.
-#[derive(Clone, Copy, Debug)]
+/// enough that no product of two of them overflows, no table is absurd, and no sound
+/// weight becomes infinite.
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// Layers; the largest models have under 200.
     pub layers_max: usize,
@@ -24,6 +27,16 @@ pub struct Limits {
     pub vocab_max: usize,
     /// Tokens of context, and positions in a sliding window.
     pub context_max: usize,
+    /// What is added under the root of a norm.
+    pub norm_eps: RangeInclusive<f32>,
+    /// Base of a rotation's frequencies.
+    pub rope_base: RangeInclusive<f32>,
+    /// How many times longer a context became.
+    pub rope_factor: RangeInclusive<f32>,
+    /// Divisors of single frequencies.
+    pub rope_divisor: RangeInclusive<f32>,
+    /// Everything else that multiplies or caps values.
+    pub multiplier: RangeInclusive<f32>,
 }
 
 /// The bounds in force.
@@ -34,6 +47,11 @@ pub const LIMITS: Limits = Limits {
     head_dim_max: 1024,
     vocab_max: 1 << 22,
     context_max: 1 << 24,
+    norm_eps: 1e-20..=1.0,
+    rope_base: 2.0..=1e12,
+    rope_factor: 1.0..=1e6,
+    rope_divisor: 1e-3..=1e6,
+    multiplier: 1e-6..=1e6,
 };
 
 /// A decoder-only transformer: shapes and the choices made in each place.

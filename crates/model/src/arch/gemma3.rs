@@ -28,7 +28,7 @@ pub(super) fn read(keys: &mut Keys<'_>) -> DecoderSpec {
     let sizes = Sizes::read(keys);
     let mut attention = read_attention(keys, sizes.hidden, QkNorm::PerHead);
     if sizes.num_layers == NUM_LAYERS_27B {
-        attention.scale = 1.0 / ((sizes.hidden / attention.num_heads) as f32).sqrt();
+        attention.scale = (attention.num_heads as f32 / sizes.hidden as f32).sqrt();
     }
     let window = keys.count("attention.sliding_window", 1..=LIMITS.context_max);
     let pattern_len = keys.count_or(
@@ -64,7 +64,7 @@ pub(super) fn read(keys: &mut Keys<'_>) -> DecoderSpec {
         ropes: read_ropes(keys, &attention),
         layers: (0..sizes.num_layers).map(layer).collect(),
         head: read_head(keys),
-        logit_softcap: keys.optional_positive("final_logit_softcapping"),
+        logit_softcap: keys.optional_number("final_logit_softcapping", LIMITS.multiplier),
     }
 }
 

@@ -123,38 +123,36 @@ impl<'a> Keys<'a> {
         Some(*bounds.start())
     }
 
-    /// A finite number above zero.
-    pub(super) fn positive(&mut self, key: &str) -> f32 {
+    /// A number within `bounds`.
+    pub(super) fn number(&mut self, key: &str, bounds: RangeInclusive<f32>) -> f32 {
+        let stand_in = *bounds.start();
         if self.value(key).is_none() {
             self.refusals.push(Refusal::MissingKey {
                 key: self.full(key),
             });
         }
-        self.optional_positive(key).unwrap_or(1.0)
+        self.optional_number(key, bounds).unwrap_or(stand_in)
     }
 
-    /// A finite number above zero, if the key is there.
-    pub(super) fn optional_positive(&mut self, key: &str) -> Option<f32> {
-        self.optional_above(key, 0.0)
-    }
-
-    fn optional_above(&mut self, key: &str, bound: f32) -> Option<f32> {
+    /// A number within `bounds`, if the key is there.
+    pub(super) fn optional_number(
+        &mut self,
+        key: &str,
+        bounds: RangeInclusive<f32>,
+    ) -> Option<f32> {
         let value = self.value(key)?;
         let number = match value {
             Value::F32(number) => Some(number),
             Value::F64(number) => Some(number as f32),
             _ => None,
         };
-        // `is_normal` also leaves out numbers so small that dividing by them overflows.
-        if let Some(number) = number.filter(|number| number.is_normal() && *number > bound) {
+        // Not-a-number is in no range.
+        if let Some(number) = number.filter(|number| bounds.contains(number)) {
             return Some(number);
         }
-        self.refuse_value(
-            key,
-            format!("a finite number above {bound}"),
-            value.describe(),
-        );
-        Some(bound + 1.0)
+        let expected = format!("a number in {:?}..={:?}", bounds.start(), bounds.end());
+        self.refuse_value(key, expected, value.describe());
+        Some(*bounds.start())
     }
 
     /// Notes a value that contradicts another.
@@ -233,13 +231,14 @@ impl<'a> Keys<'a> {
 
     /// Base of a rotation's frequencies.
     pub(super) fn rope_base(&mut self, key: &str, default: f32) -> f32 {
-        self.optional_above(key, 1.0).unwrap_or(default)
+        self.optional_number(key, LIMITS.rope_base)
+            .unwrap_or(default)
     }
 
     /// How the context was stretched. Kinds we do not compute are refused by name.
     pub(super) fn rope_scaling(&mut self) -> RopeScaling {
         // An older key for linear scaling, still found in files.
-        let old_factor = self.optional_positive("rope.scale_linear");
+        let old_factor = self.optional_number("rope.scale_linear", LIMITS.rope_factor);
         let kind = match self.value("rope.scaling.type") {
             None => return old_factor.map_or(RopeScaling::None, linear),
             Some(value) => value,
@@ -252,7 +251,7 @@ impl<'a> Keys<'a> {
             "none" => RopeScaling::None,
             "linear" => linear(match old_factor {
                 Some(factor) => factor,
-                None => self.positive("rope.scaling.factor"),
+                None => self.number("rope.scaling.factor", LIMITS.rope_factor),
             }),
             "yarn" => RopeScaling::Yarn(self.yarn()),
             other => {
@@ -268,28 +267,28 @@ impl<'a> Keys<'a> {
 
     fn yarn(&mut self) -> Yarn {
         const KEY: &str = "rope.scaling.yarn_ext_factor";
-        if let Some(mix) = self.optional_positive(KEY).filter(|mix| *mix != 1.0) {
+        if let Some(mix) = self
+            .optional_number(KEY, 0.0..=f32::MAX)
+            .filter(|mix| *mix != 1.0)
+        {
             let expected = "1, a full ramp between kept and stretched frequencies".to_owned();
             self.refuse_value(KEY, expected, mix.to_string());
         }
+        let factor = self.number("rope.scaling.factor", LIMITS.rope_factor);
+        let original_context = self.count(
+            "rope.scaling.original_context_length",
+            1..=LIMITS.context_max,
+        );
+        let mut multiplier = |key: &str, default| {
+            self.optional_number(&format!("rope.scaling.{key}"), LIMITS.multiplier)
+                .unwrap_or(default)
+        };
         Yarn {
-            factor: self.positive("rope.scaling.factor"),
-            original_context: self.count(
-                "rope.scaling.original_context_length",
-                1..=LIMITS.context_max,
-            ),
-            beta_fast: self
-                .optional_positive("rope.scaling.yarn_beta_fast")
-                .unwrap_or(32.0),
-            beta_slow: self
-                .optional_positive("rope.scaling.yarn_beta_slow")
-                .unwrap_or(1.0),
-            magnitude: self
-                .optional_positive("rope.scaling.attn_factor")
-                .unwrap_or(1.0)
-                * self
-                    .optional_positive("rope.scaling.yarn_attn_factor")
-                    .unwrap_or(1.0),
+            factor,
+            original_context,
+            beta_fast: multiplier("yarn_beta_fast", 32.0),
+            beta_slow: multiplier("yarn_beta_slow", 1.0),
+            magnitude: multiplier("attn_factor", 1.0) * multiplier("yarn_attn_factor", 1.0),
         }
     }
 

@@ -84,7 +84,7 @@ impl Sizes {
             context_max: keys.count("context_length", 1..=LIMITS.context_max),
             num_layers: keys.count("block_count", 1..=LIMITS.layers_max),
             feed_forward: keys.count("feed_forward_length", 1..=LIMITS.width_max),
-            norm_eps: keys.positive("attention.layer_norm_rms_epsilon"),
+            norm_eps: keys.number("attention.layer_norm_rms_epsilon", LIMITS.norm_eps),
         }
     }
 }
@@ -115,7 +115,7 @@ fn read_attention(keys: &mut Keys<'_>, hidden: usize, qk_norm: QkNorm) -> Attent
         num_kv_heads,
         head_dim,
         scale: 1.0 / (head_dim as f32).sqrt(),
-        softcap: keys.optional_positive("attn_logit_softcapping"),
+        softcap: keys.optional_number("attn_logit_softcapping", LIMITS.multiplier),
         qk_norm,
         biases: AttentionBiases {
             qkv: bias_if_present(keys, "blk.0.attn_q.bias"),

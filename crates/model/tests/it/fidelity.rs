@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use half::f16;
-use model::Precision;
+use model::{Precision, open, score};
 use safetensors::{Dtype, SafeTensors};
 
-use crate::support::{argmax, fixture, log_softmax, real, scores};
+use crate::support::{argmax, fixture, log_softmax, options, real};
 
 /// What the fixture says of one text.
 struct Reference {
@@ -79,30 +79,26 @@ fn distance(path: PathBuf, reference: &Reference, precision: Precision) -> Dista
     let rows: BTreeSet<usize> = (0..num_next)
         .chain(reference.rows.iter().copied())
         .collect();
-    scores(
-        path,
-        precision,
-        &reference.tokens,
-        &rows,
-        |position, logits| {
-            let ours = log_softmax(logits.iter().map(|&logit| f64::from(logit)));
-            if position < num_next {
-                let logprob = ours[reference.tokens[position + 1] as usize];
-                let expected = f64::from(reference.next_logprob[position]);
-                logprob_max = logprob_max.max((logprob - expected).abs());
-                sum_ours += logprob;
-            }
-            if let Ok(idx) = reference.rows.binary_search(&position) {
-                let row = &reference.logits[idx * logits.len()..][..logits.len()];
-                let theirs = log_softmax(row.iter().map(|logit| f64::from(logit.to_f32())));
-                kl_sum += theirs
-                    .iter()
-                    .zip(&ours)
-                    .map(|(p, q)| p.exp() * (p - q))
-                    .sum::<f64>();
-            }
-        },
-    );
+    let mut runner = open(&path, &options(precision)).unwrap();
+    score(&mut runner, &reference.tokens, &rows, |position, logits| {
+        let ours = log_softmax(logits.iter().map(|&logit| f64::from(logit)));
+        if position < num_next {
+            let logprob = ours[reference.tokens[position + 1] as usize];
+            let expected = f64::from(reference.next_logprob[position]);
+            logprob_max = logprob_max.max((logprob - expected).abs());
+            sum_ours += logprob;
+        }
+        if let Ok(idx) = reference.rows.binary_search(&position) {
+            let row = &reference.logits[idx * logits.len()..][..logits.len()];
+            let theirs = log_softmax(row.iter().map(|logit| f64::from(logit.to_f32())));
+            kl_sum += theirs
+                .iter()
+                .zip(&ours)
+                .map(|(p, q)| p.exp() * (p - q))
+                .sum::<f64>();
+        }
+    })
+    .unwrap();
     let sum_theirs: f64 = reference
         .next_logprob
         .iter()
@@ -150,6 +146,7 @@ fn check_greedy(model: &str, name: &str) {
     };
     let answers: Vec<serde_json::Value> =
         serde_json::from_slice(&std::fs::read(fixture).unwrap()).unwrap();
+    let mut runner = open(&path, &options(Precision::Exact)).unwrap();
     let mut num_compared = 0;
     for answer in &answers {
         let ids = |key: &str| -> Vec<u32> {
@@ -165,24 +162,19 @@ fn check_greedy(model: &str, name: &str) {
         // The last greedy token is only an output.
         let text = [&prompt[..], &greedy[..greedy.len() - 1]].concat();
         let rows = (first_row..text.len()).collect();
-        scores(
-            path.clone(),
-            Precision::Exact,
-            &text,
-            &rows,
-            |position, logits| {
-                let idx = position - first_row;
-                if answer["margin"][idx].as_f64().unwrap() > 0.05 {
-                    assert_eq!(
-                        argmax(logits),
-                        greedy[idx] as usize,
-                        "after {:?}",
-                        &text[..=position]
-                    );
-                    num_compared += 1;
-                }
-            },
-        );
+        score(&mut runner, &text, &rows, |position, logits| {
+            let idx = position - first_row;
+            if answer["margin"][idx].as_f64().unwrap() > 0.05 {
+                assert_eq!(
+                    argmax(logits),
+                    greedy[idx] as usize,
+                    "after {:?}",
+                    &text[..=position]
+                );
+                num_compared += 1;
+            }
+        })
+        .unwrap();
     }
     assert!(num_compared > 100, "only {num_compared} tokens compared");
 }

@@ -1,6 +1,5 @@
 //! Loading models and reading their logits, the same for all tests.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -35,18 +34,6 @@ pub fn real(name: &str) -> Option<PathBuf> {
 /// A fixture's path, or `None` (said on stdout) if the folder is not there.
 pub fn fixture(path: &str) -> Option<PathBuf> {
     Some(testkit::fixtures()?.join(path))
-}
-
-/// Logits of `rows` of a text by the model at `path`.
-pub fn scores(
-    path: PathBuf,
-    precision: Precision,
-    tokens: &[u32],
-    rows: &BTreeSet<usize>,
-    each: impl FnMut(usize, &[f32]),
-) {
-    let mut runner = model::open(&path, &options(precision)).unwrap();
-    model::score(&mut runner, tokens, rows, each).unwrap();
 }
 
 /// Logits of every row of `tokens`, computed at once, alone.
