@@ -225,7 +225,7 @@ pub(crate) enum Broken {
 impl Broken {
     pub fn refusal(&self, shared: &Shared) -> Refusal {
         match self {
-            Broken::ShuttingDown => Refusal::Draining {
+            Broken::ShuttingDown => Refusal::CutOff {
                 retry_after: shared.config.limits.retry_after,
             },
             Broken::EngineFailed => Refusal::EngineFailed,

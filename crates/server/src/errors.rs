@@ -73,9 +73,12 @@ pub(crate) enum Refusal {
     /// The model is not there yet.
     #[error("Loading model")]
     Loading { retry_after: Duration },
-    /// The server is going away, or went away under a running answer.
+    /// The server is going away.
     #[error("the server is shutting down")]
     Draining { retry_after: Duration },
+    /// The server went away under a running answer.
+    #[error("the server shut down before the answer was complete")]
+    CutOff { retry_after: Duration },
     /// The engine failed; why is in the log.
     #[error("the engine failed")]
     EngineFailed,
@@ -107,7 +110,8 @@ impl Refusal {
             Refusal::QueueFull { .. }
             | Refusal::BodiesFull { .. }
             | Refusal::Loading { .. }
-            | Refusal::Draining { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            | Refusal::Draining { .. }
+            | Refusal::CutOff { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::EngineFailed | Refusal::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -139,7 +143,7 @@ impl Refusal {
             Refusal::QueueFull { .. } => "queue_full",
             Refusal::BodiesFull { .. } => "bodies_full",
             Refusal::Loading { .. } => "model_loading",
-            Refusal::Draining { .. } => "shutting_down",
+            Refusal::Draining { .. } | Refusal::CutOff { .. } => "shutting_down",
             Refusal::EngineFailed => "engine_failed",
             Refusal::Panicked => "internal_error",
         }
@@ -183,9 +187,16 @@ impl Refusal {
             Refusal::QueueFull { retry_after, .. }
             | Refusal::BodiesFull { retry_after }
             | Refusal::Loading { retry_after }
-            | Refusal::Draining { retry_after } => Some(*retry_after),
+            | Refusal::Draining { retry_after }
+            | Refusal::CutOff { retry_after } => Some(*retry_after),
             _ => None,
         }
+    }
+
+    /// Whether the engine had already taken the request: then it was not rejected but
+    /// broken, and is counted as such.
+    pub(crate) fn came_later(&self) -> bool {
+        matches!(self, Refusal::CutOff { .. } | Refusal::EngineFailed)
     }
 
     /// Hands `{"error": …}` to `write`; whole answers and stream frames share it.
@@ -222,7 +233,10 @@ impl IntoResponse for Refusal {
         }
         let closes = matches!(
             self,
-            Refusal::BodyTooLarge { .. } | Refusal::BodyIncomplete | Refusal::Draining { .. }
+            Refusal::BodyTooLarge { .. }
+                | Refusal::BodyIncomplete
+                | Refusal::Draining { .. }
+                | Refusal::CutOff { .. }
         );
         if closes {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -281,6 +295,7 @@ mod tests {
             Refusal::BodiesFull { retry_after },
             Refusal::Loading { retry_after },
             Refusal::Draining { retry_after },
+            Refusal::CutOff { retry_after },
             Refusal::EngineFailed,
             Refusal::Panicked,
         ]

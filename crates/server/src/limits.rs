@@ -39,7 +39,9 @@ pub struct Limits {
     pub write_stall: Duration,
     /// `Retry-After` while the model loads, or drains, or bodies fill the memory budget.
     pub retry_after: Duration,
-    /// After the drain limit: time for the last bytes to leave before connections are cut.
+    /// After the drain limit: time for the engine to end the rest, and as much again for the
+    /// last bytes to leave before connections are cut. Together below a second, which is
+    /// what supervisors allow on top of the limit they were told.
     pub flush: Duration,
     /// Parts of a request.
     pub request: api::Limits,
@@ -50,7 +52,9 @@ impl Limits {
     pub const STANDARD: Limits = Limits {
         num_connections_max: 1024,
         header_bytes_max: 32 * 1024,
-        header_read: Duration::from_secs(30),
+        // Also how long a connection may idle between requests: longer than the 60 s of common
+        // load balancers, so that they close first and never reuse what we just closed.
+        header_read: Duration::from_secs(75),
         // A context of 128k tokens is about half a megabyte of English text.
         body_bytes_max: 8 * 1024 * 1024,
         bodies_bytes_max: 64 * 1024 * 1024,
@@ -64,7 +68,7 @@ impl Limits {
         keep_alive: Duration::from_secs(10),
         write_stall: Duration::from_secs(60),
         retry_after: Duration::from_secs(2),
-        flush: Duration::from_millis(500),
+        flush: Duration::from_millis(400),
         request: api::Limits {
             num_messages_max: 4096,
             num_prompts_max: 64,

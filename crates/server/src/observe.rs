@@ -89,8 +89,10 @@ impl Seen {
     fn answered(mut self, response: &Response) {
         self.counted = true;
         let refused = response.extensions().get::<Refused>();
-        if let Some(Refused(refusal)) = refused {
-            self.shared.metrics.rejected(refusal);
+        match refused {
+            Some(Refused(refusal)) if refusal.came_later() => self.shared.metrics.broken(refusal),
+            Some(Refused(refusal)) => self.shared.metrics.rejected(refusal),
+            None => {}
         }
         self.count(response.status());
         let reason = refused.map_or("", |Refused(refusal)| refusal.code());

@@ -131,7 +131,7 @@ impl Frames {
             self.ready.push_back(terminal);
         }
         let refusal = broken.refusal(&self.shared);
-        self.shared.metrics.stream_broke(&refusal);
+        self.shared.metrics.broken(&refusal);
         self.ready
             .push_back(refusal.with_body(|body| sse::frame(body)).into());
         self.ready.push_back(Bytes::from_static(sse::DONE));

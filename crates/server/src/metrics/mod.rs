@@ -37,7 +37,7 @@ pub(crate) struct Metrics {
     arrived: Counter,
     rejected: Family<Reason, Counter>,
     admission_rejected: Family<Reason, Counter>,
-    stream_errors: Family<Reason, Counter>,
+    broken: Family<Reason, Counter>,
     http_requests: Family<Route, Counter>,
     http_seconds: Family<RouteOnly, Histogram>,
     connections: Gauge,
@@ -120,7 +120,7 @@ impl Metrics {
             arrived: Counter::default(),
             rejected: Family::default(),
             admission_rejected: Family::default(),
-            stream_errors: Family::default(),
+            broken: Family::default(),
             http_requests: Family::default(),
             http_seconds: Family::new_with_constructor(|| Histogram::new(buckets::HTTP_SECONDS)),
             connections: Gauge::default(),
@@ -148,8 +148,9 @@ impl Metrics {
             "Requests refused because the queue was full",
             self.admission_rejected.clone(),
         );
-        let broken = "Streams that ended with an error event although their status was 200";
-        registry.register("fulcrum_stream_errors", broken, self.stream_errors.clone());
+        let broken =
+            "Answers the server had to end, streamed (although their status was 200) or not";
+        registry.register("fulcrum_broken_answers", broken, self.broken.clone());
         let requests = "HTTP requests by route and status (499: the client went away first)";
         registry.register(
             "fulcrum_http_requests",
@@ -178,7 +179,7 @@ impl Metrics {
             drop(self.admission_rejected.get_or_create(&Reason { reason }));
         }
         for reason in ["shutting_down", "engine_failed"] {
-            drop(self.stream_errors.get_or_create(&Reason { reason }));
+            drop(self.broken.get_or_create(&Reason { reason }));
         }
     }
 
@@ -220,10 +221,10 @@ impl Metrics {
         }
     }
 
-    /// A stream had to end with an error event.
-    pub fn stream_broke(&self, refusal: &Refusal) {
+    /// The server had to end an answer, streamed or not.
+    pub fn broken(&self, refusal: &Refusal) {
         let reason = refusal.code();
-        self.stream_errors.get_or_create(&Reason { reason }).inc();
+        self.broken.get_or_create(&Reason { reason }).inc();
     }
 
     /// An HTTP request was answered, or abandoned by its client.

@@ -8,6 +8,7 @@ mod auth;
 mod cancellation;
 mod completions;
 mod errors;
+mod http2;
 mod lifecycle;
 mod limits;
 mod metrics;

@@ -333,7 +333,10 @@ fn a_failing_engine_ends_a_stream_with_an_error_and_the_next_request_is_served()
         !error.to_string().contains("SECRET"),
         "the reason is for the log: {error}"
     );
-    running.until("fulcrum_stream_errors_total{reason=\"engine_failed\"}", 1.0);
+    running.until(
+        "fulcrum_broken_answers_total{reason=\"engine_failed\"}",
+        1.0,
+    );
     running.canary();
     running.gate.fail();
     let reply = running.post("/v1/completions", &json!({"prompt": "-"}));
