@@ -3,6 +3,7 @@
 //! [`Choices`] joins the event streams of one HTTP request. Dropping it, which is what
 //! happens when the client goes away in either mode, cancels everything it still holds.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,6 +17,7 @@ use axum::response::Response;
 use engine::{AdmitError, Event, EventStream, Finished, StopCause};
 use futures_core::Stream;
 use text::SpecialText;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use uuid::Uuid;
 
 use crate::errors::{QueueBound, Refusal};
@@ -190,6 +192,8 @@ pub(crate) struct Choices {
     choices: Vec<Choice>,
     /// Where to look first next time, so that no choice starves another.
     next_idx: usize,
+    /// Fires when the server can wait no longer for the engine.
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 struct Choice {
@@ -261,6 +265,7 @@ impl Choices {
             matched_stop,
             choices,
             next_idx: 0,
+            cut: Box::pin(shared.cut.clone().cancelled_owned()),
         })
     }
 
@@ -292,13 +297,13 @@ impl Choices {
     /// As [`Choices::next`], for hand-written futures.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Happening)>> {
         let num_choices = self.choices.len();
-        let mut running = false;
+        let mut running = None;
         for turn in 0..num_choices {
             let idx = (self.next_idx + turn) % num_choices;
             while let Some(events) = &mut self.choices[idx].events {
                 match Pin::new(events).poll_next(context) {
                     Poll::Pending => {
-                        running = true;
+                        running = Some(idx);
                         break;
                     }
                     Poll::Ready(event) => {
@@ -310,11 +315,12 @@ impl Choices {
                 }
             }
         }
-        if running {
-            Poll::Pending
-        } else {
-            Poll::Ready(None)
-        }
+        let Some(idx) = running else {
+            return Poll::Ready(None);
+        };
+        std::task::ready!(self.cut.as_mut().poll(context));
+        self.choices[idx].events = None;
+        Poll::Ready(Some((idx, Happening::Broken(Broken::ShuttingDown))))
     }
 
     /// Counts an event, and tells what a client should hear of it.

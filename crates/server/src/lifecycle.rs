@@ -5,7 +5,8 @@
 //!                                                 │ new requests 503, readiness off
 //!                                                 ▼
 //!                          running answers go on, at most `drain_limit`
-//!                                                 │ the rest ends with an error event
+//!                                                 │ the rest ends with an error event,
+//!                                                 │ if need be without the engine
 //!                                                 ▼
 //!                          close the port, flush, cut ─▶ Outcome::Drained
 //!
@@ -284,9 +285,10 @@ async fn live(
     shared.become_draining();
     announce(Phase::Draining);
     engine.drain(shared.config.drain_limit);
-    let overdue = Instant::now() + shared.config.drain_limit + shared.config.limits.flush;
-    // Past its limit the engine ends every answer itself; if even that fails, we go.
+    let overdue = Instant::now() + shared.config.drain_limit + shared.config.limits.engine_overdue;
+    // At its limit the engine ends every answer itself, but only between two steps.
     let _ = tokio::time::timeout_at(overdue, ended).await;
+    shared.cut.cancel();
     Ok(Outcome::Drained)
 }
 

@@ -39,9 +39,11 @@ pub struct Limits {
     pub write_stall: Duration,
     /// `Retry-After` while the model loads, or drains, or bodies fill the memory budget.
     pub retry_after: Duration,
-    /// After the drain limit: time for the engine to end the rest, and as much again for the
-    /// last bytes to leave before connections are cut. Together below a second, which is
-    /// what supervisors allow on top of the limit they were told.
+    /// After the drain limit: how long the engine may take to end its last step; then
+    /// answers are ended without it.
+    pub engine_overdue: Duration,
+    /// After that: time for the last bytes to leave before connections are cut. Together
+    /// well below a second, which is what supervisors allow on top of the limit.
     pub flush: Duration,
     /// Parts of a request.
     pub request: api::Limits,
@@ -68,7 +70,8 @@ impl Limits {
         keep_alive: Duration::from_secs(10),
         write_stall: Duration::from_secs(60),
         retry_after: Duration::from_secs(2),
-        flush: Duration::from_millis(400),
+        engine_overdue: Duration::from_millis(200),
+        flush: Duration::from_millis(500),
         request: api::Limits {
             num_messages_max: 4096,
             num_prompts_max: 64,

@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use engine::EngineHandle;
 use text::{ChatTemplate, TokenId, Tokenizer};
 use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{ModelFacts, ServerConfig};
 use crate::errors::Refusal;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub body_bytes: Arc<Semaphore>,
     /// Turns for preparing large bodies.
     pub preparing: Arc<Semaphore>,
+    /// Cancelled when answers that still run must end, whatever the engine is doing.
+    pub cut: CancellationToken,
     phase: watch::Sender<Phase>,
     serving: OnceLock<Arc<Serving>>,
     unknown_fields: Mutex<BTreeSet<String>>,
@@ -54,6 +57,7 @@ impl Shared {
             metrics: Metrics::new(&config.served_names[0]),
             body_bytes: Arc::new(Semaphore::new(limits.bodies_bytes_max)),
             preparing: Arc::new(Semaphore::new(limits.num_preparing_max)),
+            cut: CancellationToken::new(),
             phase: watch::Sender::new(Phase::Loading),
             serving: OnceLock::new(),
             unknown_fields: Mutex::new(BTreeSet::new()),

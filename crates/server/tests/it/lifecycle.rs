@@ -147,6 +147,29 @@ fn past_the_drain_limit_streams_end_with_an_error_and_not_with_half_an_answer() 
 }
 
 #[test]
+fn answers_end_explicitly_even_if_the_engine_is_stuck_in_a_step() {
+    let mut setup = Setup::new();
+    setup.config.drain_limit = Duration::from_millis(50);
+    let running = setup.start();
+    running.gate.allow(Some(2));
+    let mut events = running.stream("/v1/chat/completions", &chat());
+    let several = json!({"prompt": ["E", "E"], "temperature": 0});
+    let queued = running.stream("/v1/completions", &several);
+    events.next_json().expect("it is being answered");
+    running.until("fulcrum_requests_arrived_total", 3.0);
+    running.shutdown.signal();
+    for (frames, num_choices) in [(events.all(), 1), (queued.all(), 2)] {
+        let [.., Frame::Json(error), Frame::Done] = frames.as_slice() else {
+            panic!("{frames:?}");
+        };
+        assert_eq!(error["error"]["code"], "shutting_down");
+        let text = format!("{frames:?}");
+        assert_eq!(text.matches("abort").count(), num_choices, "{text}");
+    }
+    assert_eq!(running.outcome().unwrap(), Outcome::Drained);
+}
+
+#[test]
 fn a_client_that_does_not_read_cannot_hold_up_the_end() {
     let mut setup = Setup::new().with_endless_context();
     setup.config.drain_limit = Duration::from_millis(50);
