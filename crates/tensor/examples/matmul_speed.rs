@@ -11,7 +11,7 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use tensor::isa::Isa;
+use tensor::isa::{Isa, IsaError};
 use tensor::matrix::{CodeBits, CodeRow, FloatKind, GroupLen, Matrix, Offset, QuantSpec};
 use tensor::ops::{Job, Store, matmul};
 use tensor::pool::Pool;
@@ -36,9 +36,9 @@ enum Kind {
     Floats(FloatKind),
 }
 
-fn main() {
+fn main() -> Result<(), IsaError> {
     let filter = std::env::args().nth(1).unwrap_or_default();
-    println!("instruction set: {}", Isa::current());
+    println!("instruction set: {}", Isa::init()?);
     println!(
         "{:6} {:>6} {:>6} {:>3}  GMAC/s at rows {NUM_ROWS:?}",
         "kind", "K", "N", "thr"
@@ -66,6 +66,7 @@ fn main() {
             );
         }
     }
+    Ok(())
 }
 
 fn kinds() -> Vec<(&'static str, Kind)> {

@@ -82,8 +82,7 @@ fn code_rows<const UNPACK: usize, const GROUPS: usize, const ROWS: usize>(
     let num_blocks = tile.len();
     assert_eq!(panel.codes.len(), num_blocks * block_bytes(UNPACK));
     assert_eq!(panel.scales.len(), num_blocks * GROUPS * PANEL_ROWS);
-    let has_mins = !panel.mins.is_empty();
-    assert!(!has_mins || panel.mins.len() == panel.scales.len());
+    assert!(panel.mins.is_empty() || panel.mins.len() == panel.scales.len());
 
     let table = match panel.unpack {
         Unpack::Table(table) => {
@@ -93,7 +92,6 @@ fn code_rows<const UNPACK: usize, const GROUPS: usize, const ROWS: usize>(
         }
         Unpack::Byte | Unpack::Nibble => _mm512_setzero_si512(),
     };
-    let bias = _mm512_set1_ps(panel.bias);
     let mut sums = [_mm512_setzero_ps(); ROWS];
     // Only the first rows find the panel far away.
     let ahead = (first_row == span.range.start).then(|| Ahead::of(panel, num_blocks));
@@ -109,16 +107,8 @@ fn code_rows<const UNPACK: usize, const GROUPS: usize, const ROWS: usize>(
             )
         };
         for group in 0..GROUPS {
-            let at = (block_idx * GROUPS + group) * PANEL_ROWS;
-            // SAFETY: as above, for scales.
-            let scale = unsafe { load_halves(panel.scales.as_ptr().add(at)) };
-            let min = if has_mins {
-                // SAFETY: as above; mins are as long as scales.
-                unsafe { load_halves(panel.mins.as_ptr().add(at)) }
-            } else {
-                _mm512_setzero_ps()
-            };
-            let min = _mm512_fnmadd_ps(bias, scale, min);
+            // SAFETY: as above: the panel has `num_blocks * GROUPS` groups.
+            let (scale, min) = unsafe { scale_and_min(panel, block_idx * GROUPS + group) };
             let quads = QUADS / GROUPS;
             for (lane, sum) in sums.iter_mut().enumerate() {
                 let activations = &block.quads[lane];
@@ -145,6 +135,29 @@ fn code_rows<const UNPACK: usize, const GROUPS: usize, const ROWS: usize>(
     for (row, sum) in sums.into_iter().enumerate() {
         store(out, first_row + row, _mm512_mul_ps(sum, factor));
     }
+}
+
+/// A group's scales and minimums, of 16 outputs.
+///
+/// # Safety
+///
+/// The panel has such a group, and as many minimums as scales or none.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn scale_and_min(panel: &CodePanel<'_>, group_idx: usize) -> (__m512, __m512) {
+    let at = group_idx * PANEL_ROWS;
+    // SAFETY: the caller's promise.
+    let scale = unsafe { load_halves(panel.scales.as_ptr().add(at)) };
+    let stored = if panel.mins.is_empty() {
+        _mm512_setzero_ps()
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { load_halves(panel.mins.as_ptr().add(at)) }
+    };
+    (
+        scale,
+        _mm512_fnmadd_ps(_mm512_set1_ps(panel.bias), scale, stored),
+    )
 }
 
 /// 8 registers of 16 outputs x 4 columns.
