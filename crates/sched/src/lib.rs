@@ -23,13 +23,23 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod budget; // How much one step may compute, and how that is shared out.
-mod kv;
-mod scheduler; // The state machine: plan, commit, add, cancel.
-mod sequence; // One request's tokens, debt and block table. // Block accounting: the pool and the prefix cache.
+// The state machine: plan, commit, add, cancel.
+mod scheduler;
 
-mod limits; // Bounds, and refusals that follow from them.
-mod plan; // What goes to the engine and what comes back.
+// How much one step may compute, and how that is shared out.
+mod budget;
+
+// One request's tokens, debt and block table.
+mod sequence;
+
+// Block accounting: the pool and the prefix cache.
+mod kv;
+
+// What goes to the engine and what comes back.
+mod plan;
+
+// Bounds, and refusals that follow from them.
+mod limits;
 
 pub use kv::hash::{BlockHash, hash_block};
 pub use limits::{AddError, Limits};

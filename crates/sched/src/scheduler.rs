@@ -94,7 +94,8 @@ impl Scheduler {
     ///
     /// # Cost
     ///
-    /// Proportional to the running sequences, plus the prompts of those admitted.
+    /// Proportional to the running sequences, once more for each that is admitted, plus the prompts of
+    /// those.
     pub fn plan(&mut self, _now: Duration) -> StepPlan {
         assert_eq!(self.in_flight, None, "the last plan was not committed");
         let mut facts = PlanFacts::default();
