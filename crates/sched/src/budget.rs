@@ -91,10 +91,14 @@ impl Divider {
 
     /// The prompts' guaranteed share of this step: a quarter over any four steps.
     fn prompt_share(&mut self) -> usize {
-        let before = self.step_tokens_max * self.turn / PROMPT_SHARE;
-        let after = self.step_tokens_max * (self.turn + 1) / PROMPT_SHARE;
+        let (each, rest) = (
+            self.step_tokens_max / PROMPT_SHARE,
+            self.step_tokens_max % PROMPT_SHARE,
+        );
+        let before = rest * self.turn / PROMPT_SHARE;
+        let after = rest * (self.turn + 1) / PROMPT_SHARE;
         self.turn = (self.turn + 1) % PROMPT_SHARE;
-        after - before
+        each + after - before
     }
 
     /// One token to each sequence that owes one, going round so that nobody is passed over twice
@@ -184,6 +188,13 @@ mod tests {
         );
         let twice = grants::<8>(2, &[9, 1, 1]).map(|granted| granted[0]);
         assert_eq!(twice, [0, 1, 0, 1, 0, 1, 0, 1], "one token in four");
+    }
+
+    #[test]
+    fn a_budget_without_end_gives_everybody_all_they_owe() {
+        for granted in grants::<4>(usize::MAX, &[1, 20, 3]) {
+            assert_eq!(granted, [1, 20, 3]);
+        }
     }
 
     #[test]
