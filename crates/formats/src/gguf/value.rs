@@ -377,7 +377,7 @@ pub(super) fn check_limit(
 /// A Rust type that a metadata value can be asked for as.
 ///
 /// Integers convert from any integer type as long as the value fits, because writers disagree about widths;
-/// floats from `f32` and `f64`. Nothing converts between integers, floats, bools and strings.
+/// floats from `f32` and `f64`, an `f32` rounded. Nothing converts between integers, floats, bools and strings.
 pub trait FromValue<'a>: Sized {
     /// What to call the wanted type in a message.
     const EXPECTED: &'static str;
@@ -401,7 +401,9 @@ from_integer!(u8 u16 u32 u64 usize i32 i64);
 impl FromValue<'_> for f32 {
     const EXPECTED: &'static str = "f32";
     fn from_value(value: Value<'_>) -> Option<f32> {
-        f64::from_value(value).map(|value| value as f32)
+        let wide = f64::from_value(value)?;
+        let narrow = wide as f32;
+        (narrow.is_finite() || !wide.is_finite()).then_some(narrow)
     }
 }
 

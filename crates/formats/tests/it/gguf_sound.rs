@@ -112,6 +112,20 @@ fn integers_convert_between_widths_as_long_as_they_fit() {
 }
 
 #[test]
+fn floats_convert_between_widths_but_do_not_become_infinite() {
+    let file = Builder::new()
+        .with("wide", 0.1f64)
+        .with("huge", 1e300f64)
+        .with("infinite", f64::INFINITY)
+        .build();
+    let gguf = Gguf::parse(file.bytes).unwrap();
+    assert_eq!(gguf.require::<f32>("wide").unwrap(), 0.1);
+    assert_eq!(gguf.require::<f32>("infinite").unwrap(), f32::INFINITY);
+    assert_eq!(gguf.require::<f64>("huge").unwrap(), 1e300);
+    assert!(gguf.require::<f32>("huge").is_err());
+}
+
+#[test]
 fn a_value_of_the_wrong_type_is_refused_with_both_types_and_the_key() {
     let file = Builder::new()
         .with("int", 1u32)
