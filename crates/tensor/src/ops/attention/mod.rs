@@ -155,7 +155,10 @@ fn attend_as<E: KvElement>(
 
 fn check(spec: &AttendSpec, input: &AttendInput<'_>, out: &[f32]) {
     let shape = input.pages.shape();
-    let row_len = spec.num_heads * shape.head_dim;
+    let row_len = spec
+        .num_heads
+        .checked_mul(shape.head_dim)
+        .expect("a row fits the address space");
     assert!(
         spec.num_heads > 0 && spec.num_heads.is_multiple_of(shape.num_kv_heads),
         "{} heads share {} key heads",
@@ -180,9 +183,11 @@ fn check(spec: &AttendSpec, input: &AttendInput<'_>, out: &[f32]) {
             "row {} belongs to two sequences",
             sequence.first_row
         );
-        rows_end = sequence.first_row + sequence.num_rows;
+        // Workers write to disjoint rows on the strength of these checks: a sum must not wrap.
+        rows_end = sequence.first_row.saturating_add(sequence.num_rows);
         assert!(rows_end <= num_rows, "row {rows_end} of {num_rows}");
-        let num_blocks = (sequence.num_past + sequence.num_rows).div_ceil(BLOCK_TOKENS);
+        let num_positions = sequence.num_past.saturating_add(sequence.num_rows);
+        let num_blocks = num_positions.div_ceil(BLOCK_TOKENS);
         assert!(
             sequence.blocks.len() >= num_blocks,
             "{} blocks, needed are {num_blocks}",

@@ -554,6 +554,30 @@ fn rows_that_overlap_are_refused() {
     );
 }
 
+#[test]
+#[should_panic(expected = "of 1")]
+fn rows_whose_end_cannot_be_counted_are_refused() {
+    let pages = KvPages::new(CASE.shape(), 2).expect("memory");
+    let query = vec![1.0; CASE.query_len()];
+    let sequences = [AttendSequence {
+        first_row: usize::MAX,
+        num_rows: 2,
+        num_past: 0,
+        blocks: &[0],
+    }];
+    let input = AttendInput {
+        query: &query,
+        pages: &pages,
+        sequences: &sequences,
+    };
+    attend(
+        &pool(1),
+        &CASE.spec(),
+        input,
+        &mut vec![0.0; CASE.query_len()],
+    );
+}
+
 /// The plan of one sequence's new rows in a layer with one key head.
 fn plan_of(
     num_past: usize,
