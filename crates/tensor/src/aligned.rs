@@ -90,6 +90,15 @@ impl<T: Pod> Aligned<T> {
         Aligned::mapped(start, len, mapping)
     }
 
+    /// At least `len` elements, holding anything: makes a new one if this is shorter.
+    pub(crate) fn grow(&mut self, len: usize) {
+        if self.len < len {
+            // The old goes first: both together would be the peak of memory.
+            *self = Aligned::default();
+            *self = Aligned::zeroed(len);
+        }
+    }
+
     fn mapped(start: NonNull<u8>, len: usize, mapping: Arc<Mapping>) -> Aligned<T> {
         const { assert!(align_of::<T>() <= LINE_BYTES) };
         Aligned {

@@ -112,15 +112,21 @@ impl Rows {
 
     /// Makes room for `[num_rows, cols]` values in the given forms. Old contents are void: follow it
     /// by [`Rows::fill`], or by [`Rows::values_mut`] and [`Rows::derive`]. Memory is kept and only grows.
+    ///
+    /// # Panics
+    ///
+    /// If that many values overflow the address space.
     pub fn reset(&mut self, num_rows: usize, cols: usize, forms: Forms) {
         (self.num_rows, self.cols, self.forms) = (num_rows, cols, forms);
-        grow(&mut self.values, num_rows * cols);
+        let len = num_rows.checked_mul(cols);
+        self.values
+            .grow(len.expect("the size fits the address space"));
         if forms.codes {
             let num_blocks = num_rows.div_ceil(TILE_ROWS) * self.num_blocks();
-            grow(&mut self.blocks, num_blocks);
+            self.blocks.grow(num_blocks);
         }
         if forms.bf16 {
-            grow(&mut self.pairs, num_rows * cols.div_ceil(2));
+            self.pairs.grow(num_rows * cols.div_ceil(2));
         }
     }
 
@@ -226,14 +232,6 @@ impl Rows {
     pub fn pairs(&self) -> &[u32] {
         assert!(self.forms.bf16, "rows were not prepared as bf16");
         &self.pairs[..self.num_rows * self.cols.div_ceil(2)]
-    }
-}
-
-fn grow<T: Pod>(memory: &mut Aligned<T>, len: usize) {
-    if memory.len() < len {
-        // The old goes first: both together would be the peak of memory.
-        *memory = Aligned::default();
-        *memory = Aligned::zeroed(len);
     }
 }
 

@@ -14,7 +14,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::scalar;
-use super::tile::{Kernels, SPAN, Softmax, ValueBlock};
+use super::tile::{Kernels, SPAN, Softmax, ValueBlock, even_groups};
 use crate::isa::Avx512Vnni;
 use crate::kv::{BLOCK_TOKENS, KvElement, KvType};
 use crate::ops::math::LANES;
@@ -34,7 +34,7 @@ impl<E: KvElement> Kernels<E> for Avx512Vnni {
                     .iter()
                     .all(|keys| keys.len() == head_dim * BLOCK_TOKENS)
         );
-        for group in even_groups(num_queries) {
+        for group in even_groups(num_queries, QUERIES_SIDE_BY_SIDE) {
             let queries = &queries[group.start * head_dim..];
             let scores = &mut scores[group.start * SPAN..];
             // SAFETY: `self` exists, so the machine has the features; lengths were checked above.
@@ -83,7 +83,7 @@ impl<E: KvElement> Kernels<E> for Avx512Vnni {
                 .all(|block| block.values.len() == BLOCK_TOKENS * stride
                     && block.slots.end <= BLOCK_TOKENS)
         );
-        for group in even_groups(num_queries) {
+        for group in even_groups(num_queries, QUERIES_SIDE_BY_SIDE) {
             let (weights, carries) = (&weights[group.start * SPAN..], &carries[group.start..]);
             let sums = &mut sums[group.start * stride..];
             // SAFETY: `self` exists, so the machine has the features; lengths were checked above.
@@ -101,12 +101,6 @@ impl<E: KvElement> Kernels<E> for Avx512Vnni {
             }
         }
     }
-}
-
-/// Cuts `0..len` into as few groups as possible, of nearly one size: 7 is 4 + 3, not 6 + 1.
-fn even_groups(len: usize) -> impl Iterator<Item = Range<usize>> {
-    let num_groups = len.div_ceil(QUERIES_SIDE_BY_SIDE);
-    (0..num_groups).map(move |idx| len * idx / num_groups..len * (idx + 1) / num_groups)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]

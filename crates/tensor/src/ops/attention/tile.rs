@@ -73,7 +73,7 @@ impl Partial {
     fn clear(&mut self, num_queries: usize, value_stride: usize) {
         self.softmax.clear();
         self.softmax.resize(num_queries, Softmax::EMPTY);
-        grow(&mut self.sums, num_queries * value_stride);
+        self.sums.grow(num_queries * value_stride);
         self.sums[..num_queries * value_stride].fill(0.0);
     }
 
@@ -140,6 +140,13 @@ pub(super) trait Kernels<E>: Copy + Sync {
         values: &[ValueBlock<'_, E>],
         sums: &mut [f32],
     );
+}
+
+/// Cuts `0..len` into as few groups of at most `len_max` as possible, of nearly one size: with 6, 7 is
+/// 4 + 3 and not 6 + 1.
+pub(super) fn even_groups(len: usize, len_max: usize) -> impl Iterator<Item = Range<usize>> {
+    let num_groups = len.div_ceil(len_max);
+    (0..num_groups).map(move |idx| len * idx / num_groups..len * (idx + 1) / num_groups)
 }
 
 /// What a piece needs while it is computed; each thread keeps its own.
@@ -221,7 +228,7 @@ impl<E: KvElement> Walk<'_, E> {
         let num_queries = self.tile.num_queries();
         let mut queries = take(&mut self.buffers.queries);
         let mut visible = take(&mut self.buffers.visible);
-        grow(&mut queries, num_queries * shape.head_dim);
+        queries.grow(num_queries * shape.head_dim);
         visible.clear();
         for (query, (start, position)) in
             queries.chunks_exact_mut(shape.head_dim).zip(self.places())
@@ -233,7 +240,7 @@ impl<E: KvElement> Walk<'_, E> {
         }
         let buffers = &mut *self.buffers;
         (buffers.queries, buffers.visible) = (queries, visible);
-        grow(&mut buffers.scores, num_queries * SPAN);
+        buffers.scores.grow(num_queries * SPAN);
         buffers.carries.resize(num_queries, 0.0);
         buffers.total.clear(num_queries, shape.value_stride());
     }
@@ -316,11 +323,5 @@ impl<E: KvElement> Walk<'_, E> {
                 *out = sum / weight_sum + 0.0;
             }
         }
-    }
-}
-
-fn grow(memory: &mut Aligned<f32>, len: usize) {
-    if memory.len() < len {
-        *memory = Aligned::zeroed(len);
     }
 }
