@@ -74,7 +74,7 @@ impl KvShape {
 
     /// Elements between two positions of a head's values.
     pub(crate) fn value_stride(&self) -> usize {
-        self.head_dim.next_multiple_of(16)
+        self.head_dim.next_multiple_of(BLOCK_TOKENS)
     }
 
     /// Elements of one head's keys in one block.

@@ -13,8 +13,8 @@
 //! `vpdpbusd` multiplies with 4 broadcast activations. Codes, scales and mins of a panel are three
 //! streams, one after the other in memory. K is padded to whole blocks by groups of scale 0.
 //!
-//! Scales are f16 times a power of two per panel, chosen so that the largest is within a factor of
-//! two of f16's largest: then 29 binades below it are normal numbers.
+//! Scales are f16 times a power of two per panel, chosen so that the largest is stored as 2^14..2^15: rounding
+//! cannot make it infinite, and what is down to 2^-28 of it is a normal number.
 
 use half::f16;
 

@@ -115,7 +115,8 @@ impl Matrix {
     /// row, in parallel, ascending within a worker.
     ///
     /// Scales and mins are kept as f16 with a power of two per 16 rows: exact for values that come
-    /// from f16, else within 2^-11 of each group's own.
+    /// from f16 and are below 2^15, else within 2^-11 of each group's own or, if that is more, 2^-39 of the
+    /// largest in the 16 rows.
     ///
     /// # Panics
     ///
