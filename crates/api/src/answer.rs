@@ -23,9 +23,9 @@ pub enum FinishReason {
 #[serde(untagged)]
 pub enum StopReason {
     /// The stop string.
-    Text(#[doc = "The string."] String),
+    Text(String),
     /// The stop token.
-    Token(#[doc = "Its id."] u32),
+    Token(u32),
 }
 
 /// Token counts.
@@ -122,7 +122,7 @@ pub enum UsageField {
     /// `null`: it comes later.
     Null,
     /// The counts.
-    Told(#[doc = "The counts."] Usage),
+    Told(Usage),
 }
 
 impl UsageField {

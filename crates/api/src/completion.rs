@@ -24,9 +24,9 @@ pub struct CompletionRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
     /// Text still to be encoded.
-    Text(#[doc = "The text."] String),
+    Text(String),
     /// Token ids, taken as they are; they may lie outside the vocabulary.
-    Ids(#[doc = "The ids."] Vec<u32>),
+    Ids(Vec<u32>),
 }
 
 /// Whether text prompts get the model's BOS.

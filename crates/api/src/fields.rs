@@ -99,15 +99,15 @@ pub enum Shape {
 #[derive(Clone, Copy, Debug)]
 pub enum Neutral {
     /// `true` or `false`.
-    Flag(#[doc = "Which."] bool),
+    Flag(bool),
     /// A number, however it is written.
-    Number(#[doc = "Which."] f64),
+    Number(f64),
     /// A word.
-    Text(#[doc = "Which."] &'static str),
+    Text(&'static str),
     /// A list of words.
-    List(#[doc = "The words; none for the empty list."] &'static [&'static str]),
+    List(&'static [&'static str]),
     /// `{"type": word}` and nothing else.
-    Type(#[doc = "The word."] &'static str),
+    Type(&'static str),
 }
 
 const fn obeyed(name: &'static str, on: On, shape: Shape, note: &'static str) -> Field {

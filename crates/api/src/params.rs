@@ -29,7 +29,7 @@ pub enum Delivery {
     /// In one JSON document.
     Whole,
     /// As server-sent events.
-    Stream(#[doc = "Where token counts are told."] StreamUsage),
+    Stream(StreamUsage),
 }
 
 /// Where a stream tells token counts.
@@ -72,7 +72,7 @@ pub enum TopK {
     /// All of them (`-1` and `0`).
     All,
     /// This many, at least one.
-    Keep(#[doc = "How many."] u32),
+    Keep(u32),
 }
 
 /// When an answer ends, as far as the request says.

@@ -65,9 +65,9 @@ pub enum ControlText {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenizeShape {
     /// vLLM's.
-    Counted(#[doc = "`return_token_strs`."] Pieces),
+    Counted(Pieces),
     /// llama.cpp's.
-    Bare(#[doc = "`with_pieces`."] Pieces),
+    Bare(Pieces),
 }
 
 /// Whether the answer tells each token's text.
@@ -131,9 +131,9 @@ pub struct Piece {
 #[serde(untagged)]
 pub enum PieceText {
     /// Whole characters.
-    Text(#[doc = "The text."] String),
+    Text(String),
     /// Part of a character.
-    Bytes(#[doc = "The bytes."] Vec<u8>),
+    Bytes(Vec<u8>),
 }
 
 /// The answer to `/detokenize`, under both names.

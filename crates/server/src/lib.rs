@@ -5,34 +5,37 @@
 //! becomes an `engine::Request` and then only its events matter.
 //!
 //! Read in the order of a request's life:
-//! [`routes`] → [`body`] → [`admit`] → [`answer`] → [`stream`] or [`whole`].
+//! `routes` → `body` → `admit` → `answer` → `choices` → `stream` or `whole`.
 //!
 //! Not here: what the wire looks like (`api`), which work is done when (`engine`), flags
 //! and wording (`cli`). The model behind it is whatever [`LoadedModel`] carries.
 #![forbid(unsafe_code)]
 
-mod routes;
+mod routes; // which path means what, and what stands around them all
 
-mod admit;
-mod answer;
-mod body;
-mod offload;
-mod stream;
-mod whole;
+mod body; // bytes, bounded
+mod offload; // long work away from the async workers
 
-mod errors;
-mod metrics;
+mod admit; // every parameter against the model; the engine's request
+mod answer; // submit, then stream or collect
+mod choices; // the engine's events, joined; dropping them cancels
 
-mod auth;
-mod observe;
+mod stream; // to server-sent events
+mod whole; // to one document
 
-mod accept;
-mod lifecycle;
-mod socket;
+mod errors; // why there is no answer, and whose fault it is
+mod metrics; // what operators read
 
-mod config;
-mod limits;
-mod state;
+mod auth; // who may call
+mod observe; // ids, counts, the log, no panic that escapes
+
+mod accept; // connections
+mod lifecycle; // loading, ready, draining, ended
+mod socket; // two clocks that HTTP does not keep
+
+mod config; // what the caller decides
+mod limits; // every bound
+mod state; // what all routes share
 
 pub use auth::{ApiKeys, EmptyKey, PUBLIC_PATHS};
 pub use config::{

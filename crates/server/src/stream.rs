@@ -37,7 +37,8 @@ use futures_core::Stream;
 use serde::Serialize;
 use tokio::time::{Instant, Sleep};
 
-use crate::answer::{Broken, Choices, Endpoint, Happening, Identity};
+use crate::answer::{Endpoint, Identity};
+use crate::choices::{Broken, Choices, Happening};
 use crate::state::Shared;
 
 /// The streamed response; its body starts with what is already known.

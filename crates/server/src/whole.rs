@@ -9,7 +9,8 @@ use api::answer::{
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 
-use crate::answer::{Choices, Endpoint, Happening, Identity};
+use crate::answer::{Endpoint, Identity};
+use crate::choices::{Choices, Happening};
 use crate::errors::Refusal;
 use crate::state::Shared;
 use crate::stream::choice_index;
