@@ -139,60 +139,15 @@ struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// `x += post?(output(attend(rope(qk_norm?(q, k)), v)))` with `q, k, v` of `norm(x)`.
+    /// `x += post?(output(attend(rope(norm?(q)), rope(norm?(k)), v)))` with `q, k, v` of `norm(x)`.
     fn attention(&self, step: &Step<'_>, pages: &mut KvPages, work: &mut Workspace) {
-        let (pool, spec, weights) = (self.pool, &self.spec.attention, self.weights);
-        let matrices = [&weights.query, &weights.key, &weights.value];
-        work.normed
-            .reset(step.tokens.len(), self.spec.hidden, forms(&matrices));
-        rms_norm(
-            pool,
-            self.norm(&weights.attention_norm),
-            &work.stream,
-            &mut work.normed,
-        );
-        let [queries, keys, values] = [&mut work.queries, &mut work.keys, &mut work.values];
-        matmul(
-            pool,
-            &work.normed,
-            &mut [
-                product(&weights.query, queries),
-                product(&weights.key, keys),
-                product(&weights.value, values),
-            ],
-        );
-        add_bias(weights.query_bias.as_deref(), queries);
-        add_bias(weights.key_bias.as_deref(), keys);
-        add_bias(weights.value_bias.as_deref(), values);
-        if let (Some(query_norm), Some(key_norm)) = (&weights.query_norm, &weights.key_norm) {
-            rms_norm_in_place(pool, self.norm(query_norm), queries);
-            rms_norm_in_place(pool, self.norm(key_norm), keys);
-        }
-        let style = match self.spec.ropes[self.own.rope_idx].pairing {
-            RopePairing::Adjacent => RopeStyle::Interleaved,
-            RopePairing::Halves => RopeStyle::Halves,
-        };
-        let rotations = &work.rotations[self.own.rope_idx];
-        rotate(pool, style, rotations, spec.head_dim, queries);
-        rotate(pool, style, rotations, spec.head_dim, keys);
-        pages.write(pool, &step.layout.slots, keys, values);
-
-        let attend_spec = AttendSpec {
-            num_heads: spec.num_heads,
-            scale: spec.scale,
-            window: self.own.window,
-            softcap: spec.softcap,
-        };
-        let input = AttendInput {
-            query: queries,
-            pages,
-            sequences: step.sequences,
-        };
-        let form = weights.attention_output.form();
-        work.attended
-            .reset(step.tokens.len(), spec.query_width(), form);
-        attend(pool, &attend_spec, input, work.attended.values_mut());
-        work.attended.derive(pool);
+        let weights = self.weights;
+        let readers = [&weights.query, &weights.key, &weights.value];
+        self.normalise(&weights.attention_norm, &readers, work);
+        self.project(work);
+        self.rotate(work);
+        pages.write(self.pool, &step.layout.slots, &work.keys, &work.values);
+        self.attend(step, pages, work);
         let post = Post {
             weights: &weights.attention_output,
             bias: weights.attention_output_bias.as_deref(),
@@ -204,18 +159,8 @@ impl Layer<'_> {
     /// `x += post?(down(activation(gate(n)) * up(n)))` with `n = norm(x)`.
     fn feed_forward(&self, work: &mut Workspace) {
         let (pool, spec, weights) = (self.pool, &self.spec.feed_forward, self.weights);
-        let num_rows = work.stream.len() / self.spec.hidden;
-        work.normed.reset(
-            num_rows,
-            self.spec.hidden,
-            forms(&[&weights.gate, &weights.up]),
-        );
-        rms_norm(
-            pool,
-            self.norm(&weights.feed_forward_norm),
-            &work.stream,
-            &mut work.normed,
-        );
+        let readers = [&weights.gate, &weights.up];
+        self.normalise(&weights.feed_forward_norm, &readers, work);
         let mut jobs = [
             product(&weights.gate, &mut work.gates),
             product(&weights.up, &mut work.ups),
@@ -225,15 +170,78 @@ impl Layer<'_> {
             Activation::Silu => Gate::Silu,
             Activation::GeluTanh => Gate::GeluTanh,
         };
+        let num_rows = work.normed.num_rows();
         work.gated.reset(num_rows, spec.width, weights.down.form());
         glu(pool, gate, &work.gates, &work.ups, &mut work.gated);
-        let norm = weights.feed_forward_post_norm.as_deref();
         let post = Post {
             weights: &weights.down,
             bias: None,
-            norm,
+            norm: weights.feed_forward_post_norm.as_deref(),
         };
         self.add_branch(&post, &work.gated, &mut work.branch, &mut work.stream);
+    }
+
+    /// `normed = norm(x)`, in every form that one of its `readers` multiplies with.
+    fn normalise(&self, weight: &[f32], readers: &[&Matrix], work: &mut Workspace) {
+        let hidden = self.spec.hidden;
+        let forms = readers
+            .iter()
+            .fold(Forms::NONE, |forms, matrix| forms.and(matrix.form()));
+        work.normed.reset(work.stream.len() / hidden, hidden, forms);
+        rms_norm(self.pool, self.norm(weight), &work.stream, &mut work.normed);
+    }
+
+    /// `q, k, v` of `normed`, with biases and norms where the family has them.
+    fn project(&self, work: &mut Workspace) {
+        let (pool, weights) = (self.pool, self.weights);
+        let mut jobs = [
+            product(&weights.query, &mut work.queries),
+            product(&weights.key, &mut work.keys),
+            product(&weights.value, &mut work.values),
+        ];
+        matmul(pool, &work.normed, &mut jobs);
+        add_bias(weights.query_bias.as_deref(), &mut work.queries);
+        add_bias(weights.key_bias.as_deref(), &mut work.keys);
+        add_bias(weights.value_bias.as_deref(), &mut work.values);
+        if let Some(norm) = &weights.query_norm {
+            rms_norm_in_place(pool, self.norm(norm), &mut work.queries);
+        }
+        if let Some(norm) = &weights.key_norm {
+            rms_norm_in_place(pool, self.norm(norm), &mut work.keys);
+        }
+    }
+
+    /// Turns queries and keys by their positions.
+    fn rotate(&self, work: &mut Workspace) {
+        let style = match self.spec.ropes[self.own.rope_idx].pairing {
+            RopePairing::Adjacent => RopeStyle::Interleaved,
+            RopePairing::Halves => RopeStyle::Halves,
+        };
+        let head_dim = self.spec.attention.head_dim;
+        let rotations = &work.rotations[self.own.rope_idx];
+        rotate(self.pool, style, rotations, head_dim, &mut work.queries);
+        rotate(self.pool, style, rotations, head_dim, &mut work.keys);
+    }
+
+    /// `attended = softmax(q · k) v` over each row's own past.
+    fn attend(&self, step: &Step<'_>, pages: &KvPages, work: &mut Workspace) {
+        let spec = &self.spec.attention;
+        let attend_spec = AttendSpec {
+            num_heads: spec.num_heads,
+            scale: spec.scale,
+            window: self.own.window,
+            softcap: spec.softcap,
+        };
+        let input = AttendInput {
+            query: &work.queries,
+            pages,
+            sequences: step.sequences,
+        };
+        let form = self.weights.attention_output.form();
+        work.attended
+            .reset(step.tokens.len(), spec.query_width(), form);
+        attend(self.pool, &attend_spec, input, work.attended.values_mut());
+        work.attended.derive(self.pool);
     }
 
     /// Adds a half block's result to the residual stream: straight from the matmul, or
@@ -279,13 +287,6 @@ fn product<'a>(weights: &'a Matrix, out: &'a mut [f32]) -> Job<'a> {
         out,
         store: Store::Overwrite,
     }
-}
-
-/// Every form that one of the matrices multiplies with.
-fn forms(matrices: &[&Matrix]) -> Forms {
-    matrices
-        .iter()
-        .fold(Forms::NONE, |forms, matrix| forms.and(matrix.form()))
 }
 
 /// Few models have biases, so this is a plain loop.

@@ -12,23 +12,46 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+// The seam: what the engine hands in and gets back.
 pub mod runner;
+
+// A decoder as data.
 pub mod spec;
 
+// From metadata to a spec, an architecture a file.
 mod arch;
+
+// The tensors that a spec calls for.
 mod inventory;
+
+// Reasons against a file.
 mod refusal;
 
+// Tensors to packed matrices.
 mod weights;
 
-mod cpu_runner;
+// The forward pass. Read this first.
 mod decoder;
-mod kv_store;
-mod layout;
+
+// What a forward pass computes in.
 mod workspace;
 
-mod inspect;
+// A batch, checked and laid out for it.
+mod layout;
+
+// Bytes of the KV cache.
+mod kv_store;
+
+// All of that together, as a `Runner`.
+mod cpu_runner;
+
+// A file to a runner.
 mod load;
+
+// A file described, and what speaks against it.
+mod inspect;
+
+// Logits of chosen positions of one text.
 mod score;
 
 pub use cpu_runner::CpuRunner;
