@@ -1,12 +1,12 @@
 //! A decoder described as data: everything in which one transformer differs from the next.
 //!
 //! The one idea: architectures are values of [`DecoderSpec`], and one forward
-//! ([`crate::decoder`]) computes them all. `arch/*.rs` makes a spec from a file's
+//! (`decoder.rs`) computes them all. `arch/*.rs` makes a spec from a file's
 //! metadata; nothing after that asks for the architecture's name. A family that does not
 //! fit gets its own decoder, not another flag here.
 //!
 //! A spec is plain numbers from a hostile file, so it is only made through
-//! [`crate::arch`], which bounds each number by [`Limits`]. Not here: weights, bytes.
+//! `arch`, which bounds each number by [`Limits`]. Not here: weights, bytes.
 
 use std::ops::RangeInclusive;
 
