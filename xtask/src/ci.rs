@@ -53,7 +53,7 @@ fn clippy() -> anyhow::Result<()> {
 
 /// Licences, bans and sources need no network; advisories would.
 fn licences() -> anyhow::Result<()> {
-    let tools = workspace::root().join("target/tools");
+    let tools = workspace::target_folder()?.join("tools");
     let deny = tools.join("bin/cargo-deny");
     if !deny.exists() {
         run(cargo()
@@ -101,7 +101,7 @@ fn client() -> anyhow::Result<()> {
 
 /// Creates the environment once and returns its interpreter.
 fn python_environment() -> anyhow::Result<PathBuf> {
-    let folder = workspace::root().join("target/venv");
+    let folder = workspace::target_folder()?.join("venv");
     let python = folder.join("bin/python");
     let requirements = workspace::root().join("tests/client/requirements.txt");
     let stamp = folder.join("requirements.txt");

@@ -48,6 +48,21 @@ pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// Where cargo builds, and where we keep the tools that we install.
+pub fn target_folder() -> anyhow::Result<PathBuf> {
+    let metadata = metadata()?;
+    Ok(PathBuf::from(
+        metadata["target_directory"]
+            .as_str()
+            .context("cargo metadata names no target directory")?,
+    ))
+}
+
+fn metadata() -> anyhow::Result<serde_json::Value> {
+    let printed = output(cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?;
+    Ok(serde_json::from_str(&printed)?)
+}
+
 /// Files of the project that git tracks or would track, relative to the root, with one of `extensions`.
 pub fn files(extensions: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     let listed = output(Command::new("git").args([
@@ -80,8 +95,7 @@ pub struct Package {
 
 /// The crates of the workspace.
 pub fn packages() -> anyhow::Result<Vec<Package>> {
-    let metadata = output(cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
+    let metadata = metadata()?;
     let packages = metadata["packages"]
         .as_array()
         .context("cargo metadata lists no packages")?;

@@ -1,0 +1,340 @@
+//! What can be typed: every flag's name, environment variable, default and help, once.
+//!
+//! `docs/reference/flags.md` is generated from here. Names follow the field: where vLLM has
+//! a flag for the same thing, its name works here too.
+
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Serve language models, and know what you get.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fulcrum",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a model behind an OpenAI-compatible API.
+    Serve(ServeArgs),
+    /// Answer one prompt, or chat in the terminal.
+    Run(RunArgs),
+    /// Fetch a model of the catalogue into the cache.
+    Pull(PullArgs),
+    /// Write a model's logits to a file, for comparing with other engines.
+    Logits(LogitsArgs),
+    /// Show what a model file holds, and what would be refused and why.
+    Inspect(InspectArgs),
+    /// Print the flag reference (docs/reference/flags.md).
+    #[command(hide = true)]
+    FlagReference,
+}
+
+/// Which model, and how it is held in memory.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// A GGUF file, or a name of `fulcrum pull --list` (fetched first if need be).
+    #[arg(short, long, env = "FULCRUM_MODEL", value_name = "FILE|NAME", default_value = crate::catalogue::DEFAULT)]
+    pub model: String,
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+}
+
+/// How a model is computed.
+#[derive(Debug, Args)]
+pub struct ComputeArgs {
+    /// Compute threads [default: the processors this process may use].
+    #[arg(short, long, env = "FULCRUM_THREADS", value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Element type of cached keys and values.
+    #[arg(long, env = "FULCRUM_KV_TYPE", value_enum, default_value_t = KvType::F16)]
+    pub kv_type: KvType,
+    /// Longest sequence in tokens, prompt and answer together [default: what the model was made for].
+    #[arg(
+        long,
+        alias = "max-model-len",
+        env = "FULCRUM_CONTEXT",
+        value_name = "TOKENS"
+    )]
+    pub context: Option<NonZeroUsize>,
+}
+
+/// Element type of cached keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KvType {
+    /// IEEE half precision.
+    F16,
+    /// bfloat16: more range, less precision.
+    Bf16,
+    /// Single precision: twice the memory.
+    F32,
+}
+
+/// Flags of `fulcrum serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+
+    /// Address to listen on.
+    #[arg(
+        long,
+        env = "FULCRUM_HOST",
+        default_value = "127.0.0.1",
+        help_heading = "Network"
+    )]
+    pub host: IpAddr,
+    /// Port to listen on; 0 takes any free one.
+    #[arg(
+        short,
+        long,
+        env = "FULCRUM_PORT",
+        default_value_t = 8080,
+        help_heading = "Network"
+    )]
+    pub port: u16,
+    /// Key that requests must bring (Authorization: Bearer, or x-api-key); may be given several times.
+    #[arg(
+        long,
+        env = "FULCRUM_API_KEY",
+        value_name = "KEY",
+        value_delimiter = ',',
+        hide_env_values = true,
+        help_heading = "Network"
+    )]
+    pub api_key: Vec<String>,
+    /// Origin that browsers may call from, or `*`; may be given several times. None by default.
+    #[arg(
+        long,
+        env = "FULCRUM_CORS_ORIGIN",
+        value_name = "ORIGIN",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
+    pub cors_origin: Vec<String>,
+    /// Name under which requests ask for the model; may be given several times, the first is the one reported [default: the catalogue's name, or the file's].
+    #[arg(
+        long,
+        alias = "alias",
+        env = "FULCRUM_SERVED_MODEL_NAME",
+        value_name = "NAME",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
+    pub served_model_name: Vec<String>,
+
+    /// Memory for cached keys and values, in MiB [default: what 64 sequences of 1,024 tokens need, at most a quarter of memory, at least one context].
+    #[arg(
+        long,
+        env = "FULCRUM_KV_CACHE_MIB",
+        value_name = "MIB",
+        help_heading = "Scheduling"
+    )]
+    pub kv_cache_mib: Option<NonZeroUsize>,
+    /// Sequences computed at once.
+    #[arg(
+        long,
+        env = "FULCRUM_MAX_NUM_SEQS",
+        value_name = "N",
+        default_value = "256",
+        help_heading = "Scheduling"
+    )]
+    pub max_num_seqs: NonZeroUsize,
+    /// Tokens computed in one step: larger prefills sooner, smaller keeps the gaps between tokens short.
+    #[arg(
+        long,
+        env = "FULCRUM_MAX_NUM_BATCHED_TOKENS",
+        value_name = "N",
+        default_value = "512",
+        help_heading = "Scheduling"
+    )]
+    pub max_num_batched_tokens: NonZeroUsize,
+    /// Requests that may wait; one more is refused with 503 and Retry-After.
+    #[arg(
+        long,
+        env = "FULCRUM_MAX_NUM_QUEUED_REQS",
+        value_name = "N",
+        default_value = "1024",
+        help_heading = "Scheduling"
+    )]
+    pub max_num_queued_reqs: NonZeroUsize,
+    /// Prompt tokens that may wait; more are refused with 503 and Retry-After.
+    #[arg(
+        long,
+        env = "FULCRUM_MAX_NUM_QUEUED_TOKENS",
+        value_name = "N",
+        default_value = "1048576",
+        help_heading = "Scheduling"
+    )]
+    pub max_num_queued_tokens: NonZeroUsize,
+    /// Compute every prompt whole instead of reusing the blocks of earlier ones.
+    #[arg(
+        long,
+        alias = "no-enable-prefix-caching",
+        env = "FULCRUM_NO_PREFIX_CACHE",
+        help_heading = "Scheduling"
+    )]
+    pub no_prefix_cache: bool,
+    /// Accepted for compatibility: the prefix cache is on unless `--no-prefix-cache` is given.
+    #[arg(long, conflicts_with = "no_prefix_cache", hide = true)]
+    pub enable_prefix_caching: bool,
+    /// Positions of a KV block; only 16 exists.
+    #[arg(long, value_name = "N", default_value = "16", value_parser = ["16"], hide = true)]
+    pub block_size: String,
+    /// Order in which waiting requests start; only first come, first served exists.
+    #[arg(long, value_name = "POLICY", default_value = "fcfs", value_parser = ["fcfs"], hide = true)]
+    pub scheduling_policy: String,
+
+    /// Seconds that running answers get to finish after SIGTERM or Ctrl-C; a second signal ends at once.
+    #[arg(
+        long,
+        env = "FULCRUM_SHUTDOWN_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = 30,
+        help_heading = "Operation"
+    )]
+    pub shutdown_timeout: u64,
+    /// How log lines look.
+    #[arg(long, env = "FULCRUM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Operation")]
+    pub log_format: LogFormat,
+    /// What is logged: error, warn, info, debug, trace, or a filter by module.
+    #[arg(
+        long,
+        env = "FULCRUM_LOG",
+        value_name = "FILTER",
+        default_value = "info",
+        help_heading = "Operation"
+    )]
+    pub log: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Flags of `fulcrum run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The prompt; without it, a chat starts. `-` reads it from standard input.
+    pub prompt: Option<String>,
+    /// System message that opens the conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Give the prompt to the model as it is, without the chat template.
+    #[arg(long, requires = "prompt", conflicts_with = "system")]
+    pub raw: bool,
+    /// Answer tokens at most.
+    #[arg(short = 'n', long, value_name = "N", default_value = "512")]
+    pub max_tokens: std::num::NonZeroU32,
+    /// 0 always takes the likeliest token.
+    #[arg(long, default_value_t = 0.7)]
+    pub temperature: f32,
+    /// Keep the smallest set of tokens whose probability reaches this.
+    #[arg(long, default_value_t = 0.95)]
+    pub top_p: f32,
+    /// Same seed, same answer.
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+/// Flags of `fulcrum pull`.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["name", "list"])))]
+pub struct PullArgs {
+    /// Name of a model.
+    pub name: Option<String>,
+    /// Show the models known by name.
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// Flags of `fulcrum logits`.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("input").required(true).args(["ids", "prompt"])))]
+pub struct LogitsArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// File with a JSON list of token ids.
+    #[arg(long, value_name = "FILE.json")]
+    pub ids: Option<PathBuf>,
+    /// Text to encode, with the model's own rule for its first token.
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Positions to write, in this order [default: all].
+    #[arg(long, value_name = "0,5,9", value_delimiter = ',')]
+    pub rows: Option<Vec<usize>>,
+    /// Weights dequantised and all arithmetic in float32, cache included.
+    #[arg(long)]
+    pub exact: bool,
+    /// Where to write the tensor `logits`, float32 `[T, V]` (safetensors).
+    #[arg(long, value_name = "F.safetensors")]
+    pub out: PathBuf,
+}
+
+/// Flags of `fulcrum inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A GGUF file, or a name of `fulcrum pull --list`.
+    #[arg(value_name = "FILE|NAME")]
+    pub model: String,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// List every tensor.
+    #[arg(long)]
+    pub tensors: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_flags_do_not_contradict_one_another() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_needs_no_flag_at_all() {
+        let cli = Cli::try_parse_from(["fulcrum", "serve"]).expect("no flag is required");
+        let Command::Serve(args) = cli.command else {
+            panic!("serve was asked for")
+        };
+        assert_eq!(args.model.model, crate::catalogue::DEFAULT);
+        assert_eq!((args.host.is_loopback(), args.port), (true, 8080));
+    }
+
+    #[test]
+    fn flags_of_vllm_mean_the_same_here() {
+        let typed = "fulcrum serve --max-model-len 2048 --max-num-seqs 8 --max-num-batched-tokens 256 --served-model-name a \
+                     --block-size 16 --scheduling-policy fcfs --enable-prefix-caching --max-num-queued-reqs 4";
+        Cli::try_parse_from(typed.split_whitespace()).expect("each of them exists");
+    }
+
+    #[test]
+    fn a_block_size_that_does_not_exist_is_refused() {
+        assert!(Cli::try_parse_from(["fulcrum", "serve", "--block-size", "32"]).is_err());
+        assert!(
+            Cli::try_parse_from(["fulcrum", "serve", "--scheduling-policy", "priority"]).is_err()
+        );
+    }
+}

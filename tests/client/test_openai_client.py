@@ -1,0 +1,201 @@
+"""The Python `openai` package against the real binary and the real model.
+
+Run by `cargo xtask ci`. FULCRUM_BIN names the binary; the model is the catalogue's default,
+already in the cache.
+"""
+
+import os
+import re
+import subprocess
+import threading
+import time
+import unittest
+import urllib.request
+
+import openai
+
+MODEL = "smollm2-135m"
+KEY = "a key of the tests"
+
+
+class Server:
+    """One `fulcrum serve` on a free port."""
+
+    def __init__(self, *flags):
+        self.process = subprocess.Popen(
+            [os.environ["FULCRUM_BIN"], "serve", "--port", "0", *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.words = []
+        self.address = None
+        found = threading.Event()
+
+        def read():
+            for line in self.process.stderr:
+                self.words.append(line)
+                match = re.search(r"http://127\.0\.0\.1:\d+", line)
+                if match and self.address is None:
+                    self.address = match.group(0)
+                    found.set()
+            found.set()
+
+        self.reader = threading.Thread(target=read, daemon=True)
+        self.reader.start()
+        found.wait(60)
+        assert self.address, "no address announced:\n" + "".join(self.words)
+        wait_until(self.is_ready, 60, "the server to be ready")
+
+    def is_ready(self):
+        try:
+            with urllib.request.urlopen(self.address + "/readyz", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def metric(self, name):
+        request = urllib.request.Request(self.address + "/metrics", headers={"Authorization": f"Bearer {KEY}"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            text = answer.read().decode()
+        rows = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith(name + "{")]
+        assert rows, f"no metric {name}"
+        return sum(float(value) for _, value in rows)
+
+    def stop(self):
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+def wait_until(condition, limit_s, what):
+    """Polls a condition; the limit only bounds a failure."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, f"waited {limit_s} s for {what}"
+        time.sleep(0.02)
+
+
+class OpenAiClient(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--api-key", KEY)
+        cls.client = openai.OpenAI(base_url=cls.server.address + "/v1", api_key=KEY, max_retries=0, timeout=120)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        assert code == 0, f"exit code {code}:\n" + "".join(cls.server.words)
+
+    def ask(self, **changes):
+        body = dict(
+            model=MODEL,
+            messages=[{"role": "user", "content": "Name three colours."}],
+            max_tokens=24,
+            temperature=0,
+        )
+        body.update(changes)
+        return self.client.chat.completions.create(**body)
+
+    def test_models_are_listed(self):
+        names = [model.id for model in self.client.models.list()]
+        self.assertEqual(names, [MODEL])
+        self.assertEqual(self.client.models.retrieve(MODEL).id, MODEL)
+
+    def test_an_answer_has_text_a_reason_and_usage(self):
+        answer = self.ask()
+        self.assertTrue(answer.choices[0].message.content.strip())
+        self.assertIn(answer.choices[0].finish_reason, ("stop", "length"))
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens)
+        self.assertLessEqual(answer.usage.completion_tokens, 24)
+
+    def test_a_stream_says_the_same_as_one_piece(self):
+        whole = self.ask()
+        chunks = list(self.ask(stream=True, stream_options={"include_usage": True}))
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
+        self.assertEqual(text, whole.choices[0].message.content)
+        self.assertEqual([reason for reason in reasons if reason], [whole.choices[0].finish_reason])
+        self.assertIsNotNone(reasons[-1])
+        self.assertEqual(chunks[-1].choices, [])
+        self.assertEqual(chunks[-1].usage.completion_tokens, whole.usage.completion_tokens)
+        self.assertEqual(chunks[-1].usage.prompt_tokens, whole.usage.prompt_tokens)
+        self.assertEqual({chunk.id for chunk in chunks}, {chunks[0].id})
+
+    def test_no_usage_is_sent_unasked(self):
+        self.assertTrue(all(chunk.usage is None and chunk.choices for chunk in self.ask(stream=True)))
+
+    def test_a_repeated_prompt_is_found_in_the_cache(self):
+        messages = [{"role": "user", "content": "Count: " + " ".join(str(number) for number in range(100))}]
+        first = self.ask(messages=messages, max_tokens=4)
+        second = self.ask(messages=messages, max_tokens=4)
+        self.assertGreater(second.usage.prompt_tokens_details.cached_tokens, 0)
+        self.assertEqual(first.choices[0].message.content, second.choices[0].message.content)
+
+    def test_completions_take_text_lists_and_token_ids(self):
+        text = self.client.completions.create(model=MODEL, prompt="One two three", max_tokens=4, temperature=0)
+        several = self.client.completions.create(
+            model=MODEL, prompt=["One two three", "Red green"], max_tokens=4, temperature=0
+        )
+        self.assertEqual(several.choices[0].text, text.choices[0].text)
+        self.assertEqual([choice.index for choice in several.choices], [0, 1])
+        request = urllib.request.Request(
+            self.server.address + "/tokenize",
+            data=b'{"prompt": "One two three"}',
+            headers={"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            import json
+
+            ids = json.load(answer)["tokens"]
+        by_ids = self.client.completions.create(model=MODEL, prompt=ids, max_tokens=4, temperature=0)
+        self.assertEqual(by_ids.choices[0].text, text.choices[0].text)
+
+    def test_errors_are_typed(self):
+        with self.assertRaises(openai.NotFoundError) as unknown:
+            self.ask(model="nobody")
+        self.assertEqual(unknown.exception.code, "model_not_found")
+        with self.assertRaises(openai.BadRequestError) as too_hot:
+            self.ask(temperature=9)
+        self.assertEqual(too_hot.exception.param, "temperature")
+        with self.assertRaises(openai.BadRequestError) as too_long:
+            self.ask(messages=[{"role": "user", "content": "word " * 20000}], stream=True)
+        self.assertEqual(too_long.exception.code, "context_length_exceeded")
+        with self.assertRaises(openai.BadRequestError) as not_built:
+            self.ask(n=3)
+        self.assertEqual(not_built.exception.param, "n")
+        stranger = openai.OpenAI(base_url=self.server.address + "/v1", api_key="wrong", max_retries=0)
+        with self.assertRaises(openai.AuthenticationError):
+            stranger.models.list()
+
+    def test_a_stream_that_is_left_stops_its_work(self):
+        stream = self.ask(
+            messages=[{"role": "user", "content": "Tell a very long story."}],
+            max_tokens=4000,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content:
+                break
+        stream.close()
+        wait_until(lambda: self.server.metric("vllm:num_requests_running") == 0, 30, "the work to stop")
+        self.assertLess(self.server.metric("vllm:kv_cache_usage_perc"), 0.001)
+
+    def test_the_same_seed_gives_the_same_text_in_company(self):
+        def seeded():
+            return self.ask(temperature=1.0, seed=42, max_tokens=16).choices[0].message.content
+
+        alone = seeded()
+        texts = []
+        threads = [threading.Thread(target=lambda: texts.append(seeded())) for _ in range(6)]
+        threads += [threading.Thread(target=lambda: self.ask(temperature=1.0, max_tokens=16)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(set(texts), {alone})
+
+
+if __name__ == "__main__":
+    unittest.main()
