@@ -99,7 +99,9 @@ fn remove_abandoned(folder: &Path) {
             .to_str()
             .and_then(|name| name.strip_prefix(SCRATCH_PREFIX))
             .and_then(|rest| rest.split('-').next());
-        if owner.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
+        if Path::new("/proc/self").exists()
+            && owner.is_some_and(|id| !Path::new("/proc").join(id).exists())
+        {
             // It may be gone already, or not be ours: then it stays, and nothing is lost but room.
             let _ = fs::remove_dir_all(entry.path());
         }
