@@ -4,7 +4,7 @@
 //! a flag for the same thing, its name works here too.
 
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -141,7 +141,7 @@ pub struct ServeArgs {
         value_name = "MIB",
         help_heading = "Scheduling"
     )]
-    pub kv_cache_mib: Option<NonZeroUsize>,
+    pub kv_cache_mib: Option<NonZeroU32>,
     /// Sequences computed at once.
     #[arg(
         long,
@@ -150,7 +150,7 @@ pub struct ServeArgs {
         default_value = "256",
         help_heading = "Scheduling"
     )]
-    pub max_num_seqs: NonZeroUsize,
+    pub max_num_seqs: NonZeroU32,
     /// Tokens computed in one step: larger prefills sooner, smaller keeps the gaps between tokens short.
     #[arg(
         long,
@@ -159,7 +159,7 @@ pub struct ServeArgs {
         default_value = "512",
         help_heading = "Scheduling"
     )]
-    pub max_num_batched_tokens: NonZeroUsize,
+    pub max_num_batched_tokens: NonZeroU32,
     /// Requests that may wait; one more is refused with 503 and Retry-After.
     #[arg(
         long,
@@ -168,7 +168,7 @@ pub struct ServeArgs {
         default_value = "1024",
         help_heading = "Scheduling"
     )]
-    pub max_num_queued_reqs: NonZeroUsize,
+    pub max_num_queued_reqs: NonZeroU32,
     /// Prompt tokens that may wait; more are refused with 503 and Retry-After.
     #[arg(
         long,
@@ -177,7 +177,7 @@ pub struct ServeArgs {
         default_value = "1048576",
         help_heading = "Scheduling"
     )]
-    pub max_num_queued_tokens: NonZeroUsize,
+    pub max_num_queued_tokens: NonZeroU32,
     /// Compute every prompt whole instead of reusing the blocks of earlier ones.
     #[arg(
         long,
@@ -243,7 +243,7 @@ pub struct RunArgs {
     pub raw: bool,
     /// Answer tokens at most.
     #[arg(short = 'n', long, value_name = "N", default_value = "512")]
-    pub max_tokens: std::num::NonZeroU32,
+    pub max_tokens: NonZeroU32,
     /// 0 always takes the likeliest token.
     #[arg(long, default_value_t = 0.7)]
     pub temperature: f32,

@@ -1,4 +1,88 @@
-//! x
-pub fn logits(_: crate::args::LogitsArgs) -> anyhow::Result<std::process::ExitCode> {
-    todo!()
+//! `fulcrum logits`: a model's raw output, for comparing with other engines.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use formats::safetensors::{Dtype, NewTensor, write_safetensors};
+use model::Precision;
+use model::runner::Runner as _;
+use text::{SpecialText, Tokenizer};
+
+use crate::args::LogitsArgs;
+use crate::open::{self, KvPositions, Wanted};
+
+/// Runs the subcommand.
+pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
+    let file = open::gguf(&Wanted::parse(&args.model.model)?.path()?)?;
+    let ids = match (&args.ids, &args.prompt) {
+        (Some(path), _) => read_ids(path)?,
+        (None, Some(prompt)) => {
+            let tokenizer = Tokenizer::from_gguf(&file).context("cannot use the tokenizer")?;
+            tokenizer
+                .encode_with_bos(prompt, SpecialText::Parse)
+                .into_iter()
+                .map(|token| token.0)
+                .collect()
+        }
+        (None, None) => unreachable!("the flags demand one of them"),
+    };
+    if ids.is_empty() {
+        bail!("there are no tokens to compute");
+    }
+    let rows = args.rows.unwrap_or_else(|| (0..ids.len()).collect());
+    let precision = if args.exact {
+        Precision::Exact
+    } else {
+        Precision::Packed
+    };
+    let mut runner = open::runner(
+        &file,
+        &args.model.compute,
+        precision,
+        KvPositions::Exactly(ids.len()),
+    )?;
+    drop(file);
+    let vocab = runner.shape().vocab;
+    let values = score(&mut runner, &ids, &rows)?;
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    let tensor = NewTensor {
+        name: "logits",
+        dtype: Dtype::F32,
+        shape: &[rows.len(), vocab],
+        bytes: &bytes,
+    };
+    write_safetensors(&args.out, &[tensor])?;
+    eprintln!(
+        "wrote logits [{}, {vocab}] to {}",
+        rows.len(),
+        args.out.display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A JSON list of token ids.
+fn read_ids(path: &Path) -> anyhow::Result<Vec<u32>> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is not a JSON list of token ids", path.display()))
+}
+
+/// Logits of `rows`, in that order: `[rows.len(), vocab]`.
+fn score(runner: &mut model::CpuRunner, ids: &[u32], rows: &[usize]) -> anyhow::Result<Vec<f32>> {
+    let vocab = runner.shape().vocab;
+    let mut values = vec![0.0; rows.len() * vocab];
+    let wanted: BTreeSet<usize> = rows.iter().copied().collect();
+    model::score(runner, ids, &wanted, |position, logits| {
+        // A row asked for twice is written twice.
+        for (row_idx, _) in rows.iter().enumerate().filter(|(_, row)| **row == position) {
+            values[row_idx * vocab..][..vocab].copy_from_slice(logits);
+        }
+    })?;
+    Ok(values)
 }

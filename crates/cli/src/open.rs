@@ -1,1 +1,239 @@
-//! x
+//! From what was typed as a model to an opened file, its text side and its runner.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use formats::gguf::{FromValue, Gguf};
+use model::runner::BLOCK_TOKENS;
+use model::{CpuRunner, Inspection, KvBudget, LoadOptions, Precision};
+use server::SamplingDefaults;
+use text::{ChatTemplate, SpecialText, Tokenizer};
+
+use crate::args::{ComputeArgs, KvType};
+use crate::catalogue::{self, Entry};
+use crate::pull;
+use crate::words::WithHint as _;
+
+/// A model that was asked for, not fetched or opened yet.
+#[derive(Clone, Debug)]
+pub enum Wanted {
+    /// By its name in the catalogue.
+    Named(&'static Entry),
+    /// By its path.
+    File(PathBuf),
+}
+
+impl Wanted {
+    /// What was typed: a name of the catalogue, or the path of a file that exists.
+    pub fn parse(typed: &str) -> anyhow::Result<Wanted> {
+        if let Some(entry) = catalogue::find(typed) {
+            return Ok(Wanted::Named(entry));
+        }
+        let path = PathBuf::from(typed);
+        if path.is_dir() {
+            bail!("{typed} is a folder; models are single GGUF files");
+        }
+        if !path.exists() {
+            return Err(anyhow::anyhow!(
+                "there is no file {typed}, and no model of that name"
+            ))
+            .hint(|| format!("names that can be fetched: {}", catalogue::names()));
+        }
+        Ok(Wanted::File(path))
+    }
+
+    /// The name requests use unless another is given: the catalogue's, or the file's without its ending.
+    pub fn name(&self) -> String {
+        match self {
+            Wanted::Named(entry) => entry.name.to_owned(),
+            Wanted::File(path) => path.file_stem().map_or_else(
+                || "model".into(),
+                |stem| stem.to_string_lossy().into_owned(),
+            ),
+        }
+    }
+
+    /// The file, fetched first if need be.
+    pub fn path(&self) -> anyhow::Result<PathBuf> {
+        match self {
+            Wanted::Named(entry) => pull::fetch(entry),
+            Wanted::File(path) => Ok(path.clone()),
+        }
+    }
+}
+
+/// Opens a GGUF file.
+pub fn gguf(path: &Path) -> anyhow::Result<Gguf> {
+    Gguf::open(path)
+        .with_context(|| format!("cannot open {}", path.display()))
+        .hint(|| format!("`fulcrum inspect {}` tells more", path.display()))
+}
+
+/// What turns text into tokens and back.
+pub struct TextSide {
+    /// The vocabulary.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The chat template, if the file has one.
+    pub template: Option<ChatTemplate>,
+}
+
+/// Reads vocabulary and chat template.
+pub fn text_side(file: &Gguf) -> anyhow::Result<TextSide> {
+    let tokenizer = Tokenizer::from_gguf(file).context("cannot use the tokenizer")?;
+    let template = match file.find::<&str>("tokenizer.chat_template")? {
+        Some(source) => {
+            let text_of = |token: Option<text::TokenId>| {
+                token
+                    .map(|token| tokenizer.decode(&[token], SpecialText::Parse))
+                    .unwrap_or_default()
+            };
+            let (bos, eos) = (text_of(tokenizer.bos()), text_of(tokenizer.eos()));
+            let template = ChatTemplate::compile(source, &bos, &eos, tokenizer.control_texts())
+                .context("cannot use the chat template")?;
+            Some(template)
+        }
+        None => None,
+    };
+    Ok(TextSide {
+        tokenizer: Arc::new(tokenizer),
+        template,
+    })
+}
+
+/// How many positions the KV cache is to hold.
+#[derive(Clone, Copy, Debug)]
+pub enum KvPositions {
+    /// Just these: one sequence that nobody else shares the cache with.
+    Exactly(usize),
+    /// Within this many MiB.
+    Mebibytes(NonZeroU32),
+    /// What a server usually needs: 32,768 positions or one whole context, whichever is more, but at most
+    /// a quarter of this machine's memory.
+    Usual,
+}
+
+/// Bytes of a mebibyte.
+const MEBIBYTE: u64 = 1 << 20;
+
+/// Loads the weights and makes the KV cache.
+pub fn runner(
+    file: &Gguf,
+    compute: &ComputeArgs,
+    precision: Precision,
+    positions: KvPositions,
+) -> anyhow::Result<CpuRunner> {
+    let inspection = model::inspect(file);
+    let kv_type = match (precision, compute.kv_type) {
+        (Precision::Exact, _) | (_, KvType::F32) => model::KvType::F32,
+        (_, KvType::F16) => model::KvType::F16,
+        (_, KvType::Bf16) => model::KvType::Bf16,
+    };
+    let options = LoadOptions {
+        precision,
+        threads: compute.threads.unwrap_or_else(usable_processors),
+        kv_budget: kv_budget(&inspection, kv_type, positions),
+        kv_type: Some(kv_type),
+    };
+    model::load(file, &options).context("cannot load the model")
+}
+
+/// Processors this process may use.
+pub fn usable_processors() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+fn kv_budget(inspection: &Inspection, kv_type: model::KvType, positions: KvPositions) -> KvBudget {
+    /// A server's usual number of positions: 64 sequences of 512.
+    const USUAL_POSITIONS: usize = 32_768;
+    match positions {
+        KvPositions::Exactly(num_positions) => {
+            KvBudget::Blocks(num_positions.div_ceil(BLOCK_TOKENS))
+        }
+        KvPositions::Mebibytes(mebibytes) => KvBudget::Bytes(u64::from(mebibytes.get()) * MEBIBYTE),
+        KvPositions::Usual => {
+            let context_max = inspection.spec.as_ref().map_or(0, |spec| spec.context_max);
+            let num_blocks = USUAL_POSITIONS.max(context_max).div_ceil(BLOCK_TOKENS);
+            // Half-precision bytes; single precision takes twice as many.
+            let block_bytes = inspection.kv_block_bytes.unwrap_or(1) as u64
+                * if kv_type == model::KvType::F32 { 2 } else { 1 };
+            let quarter_blocks =
+                memory_bytes().map_or(u64::MAX, |bytes| bytes / 4 / block_bytes.max(1));
+            // At least one block: a machine that small learns so from the load itself.
+            KvBudget::Blocks(
+                num_blocks
+                    .min(usize::try_from(quarter_blocks).unwrap_or(usize::MAX))
+                    .max(1),
+            )
+        }
+    }
+}
+
+/// Memory of this machine, or of the control group this process is confined to.
+fn memory_bytes() -> Option<u64> {
+    let machine = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+            Some(kibibytes * 1024)
+        });
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    machine.into_iter().chain(group).min()
+}
+
+/// The sampling that the model's authors recommend, where the file says so.
+pub fn sampling_defaults(file: &Gguf) -> anyhow::Result<SamplingDefaults> {
+    Ok(SamplingDefaults {
+        temperature: recommended(file, "general.sampling.temp", |value| {
+            (0.0..=2.0).contains(value)
+        })?,
+        top_p: recommended(file, "general.sampling.top_p", |value| {
+            *value > 0.0 && *value <= 1.0
+        })?,
+        top_k: recommended::<i32>(file, "general.sampling.top_k", |value| *value >= 0)?
+            .and_then(|value| u32::try_from(value).ok())
+            .filter(|value| *value > 0),
+        min_p: recommended(file, "general.sampling.min_p", |value| {
+            (0.0..=1.0).contains(value)
+        })?,
+        repetition_penalty: recommended(file, "general.sampling.penalty_repeat", |value| {
+            *value > 0.0 && *value <= 2.0
+        })?,
+    })
+}
+
+fn recommended<'a, T: FromValue<'a> + Copy + std::fmt::Debug>(
+    file: &'a Gguf,
+    key: &str,
+    is_sound: impl Fn(&T) -> bool,
+) -> anyhow::Result<Option<T>> {
+    match file.find::<T>(key)? {
+        Some(value) if !is_sound(&value) => bail!("metadata key {key} = {value:?} is out of range"),
+        value => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_a_name_or_a_file_that_exists() {
+        assert!(matches!(
+            Wanted::parse(catalogue::DEFAULT),
+            Ok(Wanted::Named(_))
+        ));
+        assert!(Wanted::parse("no/such/file.gguf").is_err());
+        assert!(Wanted::parse("/").is_err());
+    }
+
+    #[test]
+    fn a_file_is_served_under_its_own_name() {
+        let wanted = Wanted::File(PathBuf::from("/models/Tiny-1B.Q4_0.gguf"));
+        assert_eq!(wanted.name(), "Tiny-1B.Q4_0");
+    }
+}

@@ -1,4 +1,176 @@
-//! x
-pub fn serve(_: crate::args::ServeArgs) -> anyhow::Result<std::process::ExitCode> {
-    todo!()
+//! `fulcrum serve`: flags to a server, and the few lines it prints.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use engine::{EngineLimits, PrefixCache};
+use model::Precision;
+use model::runner::{BLOCK_TOKENS, Runner as _};
+use server::{
+    ApiKeys, Limits, LoadedModel, ModelFacts, Outcome, Phase, Server, ServerConfig, Signals,
+};
+
+use crate::args::{LogFormat, ServeArgs};
+use crate::open::{self, KvPositions, Wanted};
+use crate::words::{WithHint as _, megabytes};
+
+/// Threads of the HTTP side. They mostly wait; two keep `/metrics` answering while one encodes a long prompt.
+const NUM_HTTP_THREADS: usize = 2;
+
+/// Runs the subcommand until it is told to stop.
+pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    start_logging(&args)?;
+    let started = Instant::now();
+    let wanted = Wanted::parse(&args.model.model)?;
+    let config = config_of(&args, &wanted)?;
+    let announced = Announced {
+        name: config.served_names[0].clone(),
+        has_keys: !args.api_key.is_empty(),
+        started,
+    };
+    // The port first: a taken one should be known before anything is fetched or loaded.
+    let server = Server::bind(config)
+        .hint(|| "another port: --port 8081, or --port 0 for any free one".to_owned())?;
+    // `{:#}` keeps the whole chain of causes in one line.
+    let load = move || load(&args, &wanted).map_err(|error| format!("{error:#}").into());
+    match server.run(load, move |phase, address| {
+        announced.announce(phase, address)
+    })? {
+        Outcome::Drained => Ok(ExitCode::SUCCESS),
+        Outcome::Stopped => {
+            eprintln!("stopped at once");
+            Ok(ExitCode::from(130))
+        }
+    }
+}
+
+fn start_logging(args: &ServeArgs) -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&args.log)
+        .with_context(|| format!("--log {:?} is no log filter", args.log))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Text => log.with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}
+
+fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> {
+    let served_names = if args.served_model_name.is_empty() {
+        vec![wanted.name()]
+    } else {
+        args.served_model_name.clone()
+    };
+    let api_keys = if args.api_key.is_empty() {
+        ApiKeys::none()
+    } else {
+        ApiKeys::new(args.api_key.iter().map(String::as_str))
+            .hint(|| "leave --api-key and FULCRUM_API_KEY out to serve without keys".to_owned())?
+    };
+    Ok(ServerConfig {
+        address: SocketAddr::new(args.host, args.port),
+        served_names,
+        api_keys,
+        allowed_origins: args.cors_origin.clone(),
+        drain_limit: Duration::from_secs(args.shutdown_timeout),
+        num_http_threads: NUM_HTTP_THREADS,
+        signals: Signals::Drain,
+        limits: Limits::STANDARD,
+    })
+}
+
+/// Fetches, opens and loads the model; runs while the port already answers "loading".
+fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
+    let path = wanted.path()?;
+    let file = open::gguf(&path)?;
+    let text = open::text_side(&file)?;
+    let defaults = open::sampling_defaults(&file)?;
+    let positions = args
+        .kv_cache_mib
+        .map_or(KvPositions::Usual, KvPositions::Mebibytes);
+    let runner = open::runner(&file, &args.model.compute, Precision::Packed, positions)?;
+    let shape = runner.shape().clone();
+    let num_positions = shape.num_blocks * BLOCK_TOKENS;
+    let asked = args
+        .model
+        .compute
+        .context
+        .map_or(usize::MAX, std::num::NonZeroUsize::get);
+    let context_max = shape.context_max.min(num_positions).min(asked);
+    let prefix_cache = if args.no_prefix_cache {
+        PrefixCache::Off
+    } else {
+        PrefixCache::On
+    };
+    let limits = EngineLimits {
+        step_tokens_max: args.max_num_batched_tokens.get() as usize,
+        num_sequences_max: args.max_num_seqs.get() as usize,
+        context_max,
+        num_waiting_max: args.max_num_queued_reqs.get() as usize,
+        num_waiting_tokens_max: args.max_num_queued_tokens.get() as usize,
+        prefix_cache,
+    };
+    eprintln!(
+        "context {context_max} tokens; KV cache {num_positions} tokens ({} when full); {}",
+        megabytes((shape.num_blocks * shape.block_bytes) as u64),
+        shape.fingerprint,
+    );
+    let facts = ModelFacts {
+        fingerprint: shape.fingerprint,
+        root: path.display().to_string(),
+        context_max,
+        num_blocks: shape.num_blocks,
+        block_tokens: BLOCK_TOKENS,
+        engine_limits: limits.clone(),
+        defaults,
+    };
+    let tokenizer = std::sync::Arc::clone(&text.tokenizer);
+    Ok(LoadedModel {
+        tokenizer: text.tokenizer,
+        template: text.template,
+        facts,
+        start_engine: Box::new(move |observer| {
+            engine::start(Box::new(runner), tokenizer, limits, observer)
+        }),
+    })
+}
+
+/// What the lines at each phase need to know.
+struct Announced {
+    name: String,
+    has_keys: bool,
+    started: Instant,
+}
+
+impl Announced {
+    fn announce(&self, phase: Phase, address: SocketAddr) {
+        match phase {
+            Phase::Loading => eprintln!("loading {}", self.name),
+            Phase::Ready => self.announce_ready(address),
+            Phase::Draining => {
+                eprintln!("stopping: running answers may finish; once more to stop at once")
+            }
+        }
+    }
+
+    fn announce_ready(&self, address: SocketAddr) {
+        let key = if self.has_keys {
+            " -H \"Authorization: Bearer $FULCRUM_API_KEY\""
+        } else {
+            ""
+        };
+        eprintln!(
+            "\nready after {:.1} s: {} on http://{address}\n\n\
+             try it:\n  curl -N http://{address}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n    \
+             -d '{{\"model\": \"{}\", \"stream\": true, \"messages\": [{{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}}]}}'\n\n\
+             metrics: http://{address}/metrics\n",
+            self.started.elapsed().as_secs_f64(),
+            self.name,
+            self.name,
+        );
+    }
 }

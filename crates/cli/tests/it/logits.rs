@@ -1,0 +1,104 @@
+//! `fulcrum logits`.
+
+use formats::safetensors::{Dtype, Safetensors};
+
+use crate::support::{Tiny, stderr};
+
+/// Shape and values of the tensor that was written.
+fn read(path: &str) -> (Vec<usize>, Vec<f32>) {
+    let file = Safetensors::open(path.as_ref()).expect("the file is sound");
+    let tensor = file.tensor("logits").expect("the tensor is called logits");
+    assert_eq!(tensor.dtype, Dtype::F32);
+    let values = tensor
+        .bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|bytes| f32::from_le_bytes(*bytes))
+        .collect();
+    (tensor.shape.to_vec(), values)
+}
+
+fn logits(tiny: &Tiny, arguments: &[&str]) -> (Vec<usize>, Vec<f32>) {
+    let (ids, out) = (tiny.path("ids.json"), tiny.path("out.safetensors"));
+    std::fs::write(&ids, "[1, 5, 9, 20, 7]").expect("the folder is writable");
+    let mut all = vec![
+        "logits",
+        "--model",
+        tiny.model(),
+        "--ids",
+        &ids,
+        "--out",
+        &out,
+    ];
+    all.extend(arguments);
+    let output = tiny.run(&all);
+    assert!(output.status.success(), "{}", stderr(&output));
+    read(&out)
+}
+
+#[test]
+fn every_position_gets_a_row_unless_some_are_asked_for() {
+    let tiny = Tiny::new();
+    let (shape, all) = logits(&tiny, &[]);
+    let vocab = shape[1];
+    assert_eq!((shape[0], all.len()), (5, 5 * vocab));
+    let (shape, some) = logits(&tiny, &["--rows", "3,0,3"]);
+    assert_eq!(shape, [3, vocab]);
+    let row = |idx: usize| &all[idx * vocab..][..vocab];
+    assert_eq!(some, [row(3), row(0), row(3)].concat());
+}
+
+#[test]
+fn exact_arithmetic_is_close_to_the_fast_one_but_not_the_same() {
+    let tiny = Tiny::new();
+    let (_, fast) = logits(&tiny, &[]);
+    let (_, exact) = logits(&tiny, &["--exact"]);
+    let difference = |a: f32, b: f32| f64::from((a - b).abs());
+    let worst = fast
+        .iter()
+        .zip(&exact)
+        .map(|(a, b)| difference(*a, *b))
+        .fold(0.0, f64::max);
+    let largest = exact
+        .iter()
+        .map(|value| f64::from(value.abs()))
+        .fold(0.0, f64::max);
+    assert!(
+        worst > 0.0 && worst < 0.2 * largest,
+        "worst difference {worst}, largest logit {largest}"
+    );
+}
+
+#[test]
+fn bad_ids_and_rows_are_refused_and_nothing_is_written() {
+    let tiny = Tiny::new();
+    let (ids, out) = (tiny.path("ids.json"), tiny.path("out.safetensors"));
+    for (content, rows) in [
+        ("[1, 99999999]", "0"),
+        ("[1, -1]", "0"),
+        ("\"a\"", "0"),
+        ("[]", "0"),
+        ("[1, 2]", "2"),
+    ] {
+        std::fs::write(&ids, content).expect("the folder is writable");
+        let output = tiny.run(&[
+            "logits",
+            "--model",
+            tiny.model(),
+            "--ids",
+            &ids,
+            "--rows",
+            rows,
+            "--out",
+            &out,
+        ]);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{content}: {}",
+            stderr(&output)
+        );
+        assert!(!std::path::Path::new(&out).exists(), "{content}");
+    }
+}

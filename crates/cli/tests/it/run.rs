@@ -1,0 +1,80 @@
+//! `fulcrum run`, one prompt at a time.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::support::{Tiny, fulcrum, stderr, stdout};
+
+#[test]
+fn the_same_question_gets_the_same_answer_on_stdout() {
+    let tiny = Tiny::new();
+    let ask = || {
+        tiny.run(&[
+            "run",
+            "--model",
+            tiny.model(),
+            "--temperature",
+            "0",
+            "--max-tokens",
+            "8",
+            "hello",
+        ])
+    };
+    let (first, second) = (ask(), ask());
+    assert!(first.status.success(), "{}", stderr(&first));
+    assert!(!first.stdout.is_empty());
+    assert_eq!(first.stdout, second.stdout);
+}
+
+#[test]
+fn a_prompt_may_come_through_a_pipe() {
+    let tiny = Tiny::new();
+    let mut child = fulcrum(tiny.folder.path())
+        .args([
+            "run",
+            "--model",
+            tiny.model(),
+            "--temperature",
+            "0",
+            "--max-tokens",
+            "8",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    child
+        .stdin
+        .take()
+        .expect("it was piped")
+        .write_all(b"hello")
+        .expect("the binary reads");
+    let piped = child.wait_with_output().expect("the binary ends");
+    let typed = tiny.run(&[
+        "run",
+        "--model",
+        tiny.model(),
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "8",
+        "hello",
+    ]);
+    assert!(piped.status.success(), "{}", stderr(&piped));
+    assert_eq!(stdout(&piped), stdout(&typed));
+}
+
+#[test]
+fn settings_out_of_range_are_refused_before_the_model_is_loaded() {
+    let tiny = Tiny::new();
+    for flags in [
+        ["--temperature", "9"],
+        ["--temperature", "NaN"],
+        ["--top-p", "0"],
+    ] {
+        let output = tiny.run(&["run", "--model", tiny.model(), flags[0], flags[1], "hello"]);
+        assert_eq!(output.status.code(), Some(1), "{flags:?}");
+        assert!(stderr(&output).contains(flags[0]), "{}", stderr(&output));
+    }
+}
