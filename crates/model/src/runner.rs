@@ -96,7 +96,7 @@ pub trait Runner: Send {
     /// Computes one step and stores the new keys and values.
     ///
     /// Output rows depend only on their own sequence: never on neighbours, chunk sizes
-    /// or thread count (batch invariance, DESIGN.md).
+    /// or thread count (batch invariance, ARCHITECTURE.md).
     ///
     /// # Errors
     ///
