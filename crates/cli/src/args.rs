@@ -54,9 +54,9 @@ pub struct ModelArgs {
 /// How a model is computed.
 #[derive(Debug, Args)]
 pub struct ComputeArgs {
-    /// Compute threads [default: the processors this process may use].
-    #[arg(short, long, env = "FULCRUM_THREADS", value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
+    /// Compute threads, at most 256 [default: the processors this process may use].
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256),short, long, env = "FULCRUM_THREADS", value_name = "N")]
+    pub threads: Option<u16>,
     /// Element type of cached keys and values.
     #[arg(long, env = "FULCRUM_KV_TYPE", value_enum, default_value_t = KvType::F16)]
     pub kv_type: KvType,

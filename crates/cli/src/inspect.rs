@@ -1,5 +1,6 @@
 //! `fulcrum inspect`: what a model file holds, and what would be refused and why.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use formats::gguf::Gguf;
@@ -8,7 +9,7 @@ use text::Tokenizer;
 
 use crate::args::InspectArgs;
 use crate::open::{self, Wanted};
-use crate::words::megabytes;
+use crate::words::{megabytes, print, printable};
 
 /// Runs the subcommand. Exit code 1 if the model would be refused, so that scripts can ask.
 pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
@@ -16,13 +17,14 @@ pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
     let file = Gguf::open(&path)?;
     let report = Report::of(&file);
     if args.json {
-        println!("{:#}", report.json(&file, &args));
+        print(&format!("{:#}\n", report.json(&file, &args)))?;
     } else {
-        println!("{}", path.display());
-        report.print();
-        if args.tensors {
-            print_tensors(&file);
-        }
+        let tensors = if args.tensors {
+            tensor_lines(&file)
+        } else {
+            String::new()
+        };
+        print(&format!("{}\n{}{tensors}", path.display(), report.text()))?;
     }
     Ok(if report.refusals.is_empty() {
         ExitCode::SUCCESS
@@ -35,8 +37,9 @@ pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
 struct Report {
     version: u32,
     model: model::Inspection,
-    tokenizer: Result<TokenizerFacts, String>,
-    template: Result<Option<usize>, String>,
+    /// `None` if it would be refused.
+    tokenizer: Option<TokenizerFacts>,
+    template_bytes: Option<usize>,
     /// Everything that would be refused.
     refusals: Vec<String>,
 }
@@ -52,104 +55,99 @@ struct TokenizerFacts {
 impl Report {
     fn of(file: &Gguf) -> Report {
         let model = model::inspect(file);
-        let tokenizer = Tokenizer::from_gguf(file).map_err(|error| error.to_string());
-        let template = match &tokenizer {
-            Ok(_) => open::text_side(file)
-                .map(|_| template_bytes(file))
-                .map_err(|error| format!("{error:#}")),
-            Err(_) => Ok(template_bytes(file)),
-        };
-        let tokenizer = tokenizer.map(|tokenizer| TokenizerFacts::of(&tokenizer, file));
         let mut refusals: Vec<String> = model.refusals.iter().map(ToString::to_string).collect();
-        refusals.extend(tokenizer.as_ref().err().cloned());
-        refusals.extend(template.as_ref().err().cloned());
+        let tokenizer = match open::tokenizer(file) {
+            Ok(tokenizer) => {
+                let template = open::template(file, &tokenizer).map(drop);
+                let fits = model.spec.as_ref().map_or(Ok(()), |spec| {
+                    open::check_vocabularies(&tokenizer, spec.vocab)
+                });
+                let found = [template, fits].into_iter().filter_map(Result::err);
+                refusals.extend(found.map(|error| format!("{error:#}")));
+                Some(TokenizerFacts::of(&tokenizer, file))
+            }
+            Err(error) => {
+                refusals.push(format!("{error:#}"));
+                None
+            }
+        };
         Report {
             version: file.version(),
             model,
             tokenizer,
-            template,
+            template_bytes: template_bytes(file),
             refusals,
         }
     }
 
-    fn print(&self) {
-        let row = |name: &str, value: String| println!("  {name:<14}{value}");
-        let model = &self.model;
-        row("format", format!("GGUF v{}", self.version));
-        row(
-            "architecture",
-            model
-                .architecture
-                .clone()
-                .unwrap_or_else(|| "not named".to_owned()),
-        );
-        row(
-            "name",
-            model.name.clone().unwrap_or_else(|| "not named".to_owned()),
-        );
-        row(
-            "parameters",
-            format!(
-                "{:.1} M in {}",
-                model.num_parameters as f64 / 1e6,
-                megabytes(model.tensor_bytes)
-            ),
-        );
-        for (name, share) in &model.types {
-            row(
-                "",
-                format!(
-                    "{name}: {} tensors, {}",
-                    share.num_tensors,
-                    megabytes(share.num_bytes)
-                ),
-            );
-        }
-        if let Some(spec) = &model.spec {
-            let attention = &spec.attention;
-            row(
-                "shape",
-                format!(
-                    "{} layers, width {}, {} heads of {} ({} for keys and values), vocabulary {}",
-                    spec.num_layers(),
-                    spec.hidden,
-                    attention.num_heads,
-                    attention.head_dim,
-                    attention.num_kv_heads,
-                    spec.vocab,
-                ),
-            );
-            row("context", format!("{} tokens", spec.context_max));
-        }
-        if let Some(block_bytes) = model.kv_block_bytes {
-            row(
-                "KV cache",
-                format!(
-                    "{:.1} kB a token (f16)",
-                    block_bytes as f64 / model::runner::BLOCK_TOKENS as f64 / 1e3
-                ),
-            );
-        }
-        match &self.tokenizer {
-            Ok(facts) => row("tokenizer", facts.line()),
-            Err(reason) => row("tokenizer", reason.clone()),
-        }
-        match &self.template {
-            Ok(Some(num_bytes)) => row("chat template", format!("{num_bytes} bytes")),
-            Ok(None) => row("chat template", "none: only plain completions".to_owned()),
-            Err(reason) => row("chat template", reason.clone()),
-        }
-        if !model.unread_keys.is_empty() {
-            row("not used", model.unread_keys.join(", "));
+    /// One line a fact, the verdict last.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.model_rows().into_iter().chain(self.text_rows()) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {name:<14}{}", printable(&value));
         }
         if self.refusals.is_empty() {
-            println!("  can be served");
+            text.push_str("  can be served\n");
         } else {
-            println!("  would be refused:");
-            self.refusals
-                .iter()
-                .for_each(|refusal| println!("    - {refusal}"));
+            text.push_str("  would be refused:\n");
+            for refusal in &self.refusals {
+                let _ = writeln!(text, "    - {}", printable(refusal));
+            }
         }
+        text
+    }
+
+    fn model_rows(&self) -> Vec<(&'static str, String)> {
+        let model = &self.model;
+        let named = |name: &Option<String>| name.clone().unwrap_or_else(|| "not named".to_owned());
+        let millions = model.num_parameters as f64 / 1e6;
+        let mut rows = vec![
+            ("format", format!("GGUF v{}", self.version)),
+            ("architecture", named(&model.architecture)),
+            ("name", named(&model.name)),
+            (
+                "parameters",
+                format!("{millions:.1} M in {}", megabytes(model.tensor_bytes)),
+            ),
+        ];
+        rows.extend(model.types.iter().map(|(name, share)| {
+            let size = megabytes(share.num_bytes);
+            ("", format!("{name}: {} tensors, {size}", share.num_tensors))
+        }));
+        if let Some(spec) = &model.spec {
+            let attention = &spec.attention;
+            let shape = format!(
+                "{} layers, width {}, {} heads of {} ({} for keys and values), vocabulary {}",
+                spec.num_layers(),
+                spec.hidden,
+                attention.num_heads,
+                attention.head_dim,
+                attention.num_kv_heads,
+                spec.vocab,
+            );
+            rows.push(("shape", shape));
+            rows.push(("context", format!("{} tokens", spec.context_max)));
+        }
+        if let Some(block_bytes) = model.kv_block_bytes {
+            let kilobytes = block_bytes as f64 / model::runner::BLOCK_TOKENS as f64 / 1e3;
+            rows.push(("KV cache", format!("{kilobytes:.1} kB a token (f16)")));
+        }
+        rows
+    }
+
+    fn text_rows(&self) -> Vec<(&'static str, String)> {
+        let tokenizer = self.tokenizer.as_ref();
+        let tokenizer = tokenizer.map_or_else(|| "cannot be used".to_owned(), TokenizerFacts::line);
+        let template = match self.template_bytes {
+            Some(num_bytes) => format!("{num_bytes} bytes"),
+            None => "none: only plain completions".to_owned(),
+        };
+        let mut rows = vec![("tokenizer", tokenizer), ("chat template", template)];
+        if !self.model.unread_keys.is_empty() {
+            rows.push(("not used", self.model.unread_keys.join(", ")));
+        }
+        rows
     }
 
     fn json(&self, file: &Gguf, args: &InspectArgs) -> serde_json::Value {
@@ -174,8 +172,8 @@ impl Report {
             "vocab": model.spec.as_ref().map(|spec| spec.vocab),
             "context_max": model.spec.as_ref().map(|spec| spec.context_max),
             "kv_block_bytes": model.kv_block_bytes,
-            "tokenizer": self.tokenizer.as_ref().ok().map(TokenizerFacts::json),
-            "chat_template_bytes": self.template.as_ref().ok().copied().flatten(),
+            "tokenizer": self.tokenizer.as_ref().map(TokenizerFacts::json),
+            "chat_template_bytes": self.template_bytes,
             "unread_keys": model.unread_keys,
             "refusals": self.refusals,
         });
@@ -238,15 +236,14 @@ fn template_bytes(file: &Gguf) -> Option<usize> {
         .map(str::len)
 }
 
-fn print_tensors(file: &Gguf) {
+fn tensor_lines(file: &Gguf) -> String {
+    let mut lines = String::new();
     for tensor in file.tensors() {
-        println!(
-            "  {:<40} {:<10} {:?}",
-            tensor.name,
-            type_name(tensor),
-            tensor.dims
-        );
+        let (name, ty) = (printable(&tensor.name), type_name(tensor));
+        // Writing to a string cannot fail.
+        let _ = writeln!(lines, "  {name:<40} {ty:<10} {:?}", tensor.dims);
     }
+    lines
 }
 
 fn type_name(tensor: &formats::gguf::TensorEntry) -> String {

@@ -31,6 +31,15 @@ pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
     if ids.is_empty() {
         bail!("there are no tokens to compute");
     }
+    let context_max = model::inspect(&file)
+        .spec
+        .map_or(usize::MAX, |spec| spec.context_max);
+    if ids.len() > context_max {
+        bail!(
+            "{} tokens are more than the context of {context_max}",
+            ids.len()
+        );
+    }
     let rows = args.rows.unwrap_or_else(|| (0..ids.len()).collect());
     let precision = if args.exact {
         Precision::Exact
@@ -67,8 +76,11 @@ pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
 
 /// A JSON list of token ids.
 fn read_ids(path: &Path) -> anyhow::Result<Vec<u32>> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    /// The longest context there is, a million tokens, with every id written out.
+    const BYTES_MAX: u64 = 16 << 20;
+    let text = std::fs::File::open(path)
+        .and_then(|file| open::read_text(file, BYTES_MAX))
+        .with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text)
         .with_context(|| format!("{} is not a JSON list of token ids", path.display()))
 }

@@ -1,5 +1,6 @@
 //! From what was typed as a model to an opened file, its text side and its runner.
 
+use std::io::{self, Read};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use formats::gguf::{FromValue, Gguf};
 use model::runner::BLOCK_TOKENS;
 use model::{CpuRunner, Inspection, KvBudget, LoadOptions, Precision};
 use server::SamplingDefaults;
-use text::{ChatTemplate, SpecialText, Tokenizer};
+use text::{ChatTemplate, SpecialText, TokenId, Tokenizer};
 
 use crate::args::{ComputeArgs, KvType};
 use crate::catalogue::{self, Entry};
@@ -64,11 +65,20 @@ impl Wanted {
     }
 }
 
+/// Reads all text of a stream that has at most `bytes_max` of it.
+pub fn read_text(stream: impl Read, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    stream.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        let reason = format!("there are more than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    }
+    Ok(text)
+}
+
 /// Opens a GGUF file.
 pub fn gguf(path: &Path) -> anyhow::Result<Gguf> {
-    Gguf::open(path)
-        .with_context(|| format!("cannot open {}", path.display()))
-        .hint(|| format!("`fulcrum inspect {}` tells more", path.display()))
+    Ok(Gguf::open(path)?)
 }
 
 /// What turns text into tokens and back.
@@ -79,27 +89,53 @@ pub struct TextSide {
     pub template: Option<ChatTemplate>,
 }
 
-/// Reads vocabulary and chat template.
+/// Reads vocabulary and chat template, and checks that the model knows the tokens they rely on.
 pub fn text_side(file: &Gguf) -> anyhow::Result<TextSide> {
-    let tokenizer = Tokenizer::from_gguf(file).context("cannot use the tokenizer")?;
-    let template = match file.find::<&str>("tokenizer.chat_template")? {
-        Some(source) => {
-            let text_of = |token: Option<text::TokenId>| {
-                token
-                    .map(|token| tokenizer.decode(&[token], SpecialText::Parse))
-                    .unwrap_or_default()
-            };
-            let (bos, eos) = (text_of(tokenizer.bos()), text_of(tokenizer.eos()));
-            let template = ChatTemplate::compile(source, &bos, &eos, tokenizer.control_texts())
-                .context("cannot use the chat template")?;
-            Some(template)
-        }
-        None => None,
-    };
+    let tokenizer = tokenizer(file)?;
+    if let Some(spec) = model::inspect(file).spec {
+        check_vocabularies(&tokenizer, spec.vocab)?;
+    }
     Ok(TextSide {
+        template: template(file, &tokenizer)?,
         tokenizer: Arc::new(tokenizer),
-        template,
     })
+}
+
+/// The vocabulary.
+pub fn tokenizer(file: &Gguf) -> anyhow::Result<Tokenizer> {
+    Tokenizer::from_gguf(file).context("cannot use the tokenizer")
+}
+
+/// The chat template, if the file has one.
+pub fn template(file: &Gguf, tokenizer: &Tokenizer) -> anyhow::Result<Option<ChatTemplate>> {
+    let Some(source) = file.find::<&str>("tokenizer.chat_template")? else {
+        return Ok(None);
+    };
+    let text_of = |token: Option<TokenId>| {
+        token
+            .map(|token| tokenizer.decode(&[token], SpecialText::Parse))
+            .unwrap_or_default()
+    };
+    let (bos, eos) = (text_of(tokenizer.bos()), text_of(tokenizer.eos()));
+    ChatTemplate::compile(source, &bos, &eos, tokenizer.control_texts())
+        .context("cannot use the chat template")
+        .map(Some)
+}
+
+/// The tokens that begin and end texts must have a row in the embedding; or every request
+/// would be refused for a token that its sender never wrote.
+pub fn check_vocabularies(tokenizer: &Tokenizer, num_embeddings: usize) -> anyhow::Result<()> {
+    let mut needed = tokenizer
+        .bos()
+        .into_iter()
+        .chain(tokenizer.end_tokens().iter().copied());
+    match needed.find(|token| token.0 as usize >= num_embeddings) {
+        Some(token) => bail!(
+            "the tokenizer begins or ends texts with token {}, but the embedding has only {num_embeddings} rows",
+            token.0
+        ),
+        None => Ok(()),
+    }
 }
 
 /// How many positions the KV cache is to hold.
@@ -118,6 +154,10 @@ pub enum KvPositions {
 const MEBIBYTE: u64 = 1 << 20;
 
 /// Loads the weights and makes the KV cache.
+///
+/// # Errors
+///
+/// If the flags ask for more memory than this machine has, or the model is refused.
 pub fn runner(
     file: &Gguf,
     compute: &ComputeArgs,
@@ -132,11 +172,16 @@ pub fn runner(
     };
     let options = LoadOptions {
         precision,
-        threads: compute.threads.unwrap_or_else(usable_processors),
-        kv_budget: kv_budget(&inspection, kv_type, positions),
+        threads: compute
+            .threads
+            .and_then(|threads| NonZeroUsize::new(threads.into()))
+            .unwrap_or_else(usable_processors),
+        kv_budget: kv_budget(&inspection, kv_type, positions)?,
         kv_type: Some(kv_type),
     };
-    model::load(file, &options).context("cannot load the model")
+    model::load(file, &options)
+        .context("cannot load the model")
+        .hint(|| "`fulcrum inspect` lists everything that speaks against a file".to_owned())
 }
 
 /// Processors this process may use.
@@ -144,28 +189,39 @@ pub fn usable_processors() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-fn kv_budget(inspection: &Inspection, kv_type: model::KvType, positions: KvPositions) -> KvBudget {
+fn kv_budget(
+    inspection: &Inspection,
+    kv_type: model::KvType,
+    positions: KvPositions,
+) -> anyhow::Result<KvBudget> {
     /// A server's usual number of positions: 64 sequences of 512.
     const USUAL_POSITIONS: usize = 32_768;
+    let context_max = inspection.spec.as_ref().map_or(0, |spec| spec.context_max);
+    let memory = memory_bytes().unwrap_or(u64::MAX);
     match positions {
         KvPositions::Exactly(num_positions) => {
-            KvBudget::Blocks(num_positions.div_ceil(BLOCK_TOKENS))
+            let num_blocks = num_positions.min(context_max).div_ceil(BLOCK_TOKENS);
+            Ok(KvBudget::Blocks(num_blocks.max(1)))
         }
-        KvPositions::Mebibytes(mebibytes) => KvBudget::Bytes(u64::from(mebibytes.get()) * MEBIBYTE),
+        KvPositions::Mebibytes(mebibytes) => {
+            let num_bytes = u64::from(mebibytes.get()) * MEBIBYTE;
+            if num_bytes > memory {
+                bail!(
+                    "--kv-cache-mib {mebibytes} is more than the {} MiB of this machine",
+                    memory / MEBIBYTE
+                );
+            }
+            Ok(KvBudget::Bytes(num_bytes))
+        }
         KvPositions::Usual => {
-            let context_max = inspection.spec.as_ref().map_or(0, |spec| spec.context_max);
             let num_blocks = USUAL_POSITIONS.max(context_max).div_ceil(BLOCK_TOKENS);
-            // Half-precision bytes; single precision takes twice as many.
-            let block_bytes = inspection.kv_block_bytes.unwrap_or(1) as u64
-                * if kv_type == model::KvType::F32 { 2 } else { 1 };
-            let quarter_blocks =
-                memory_bytes().map_or(u64::MAX, |bytes| bytes / 4 / block_bytes.max(1));
+            // Known for half-precision; single precision takes twice as much.
+            let widening = if kv_type == model::KvType::F32 { 2 } else { 1 };
+            let block_bytes = inspection.kv_block_bytes.unwrap_or(1) as u64 * widening;
+            let quarter_blocks = memory / 4 / block_bytes.max(1);
+            let num_blocks = num_blocks.min(usize::try_from(quarter_blocks).unwrap_or(usize::MAX));
             // At least one block: a machine that small learns so from the load itself.
-            KvBudget::Blocks(
-                num_blocks
-                    .min(usize::try_from(quarter_blocks).unwrap_or(usize::MAX))
-                    .max(1),
-            )
+            Ok(KvBudget::Blocks(num_blocks.max(1)))
         }
     }
 }

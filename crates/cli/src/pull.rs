@@ -5,8 +5,9 @@
 //! in the cache under its own name is therefore whole, and nothing has to be hashed at a start.
 //! Nothing of a package is installed or run.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, IsTerminal as _, Read, Write};
+use std::io::{self, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::args::PullArgs;
 use crate::cache;
 use crate::catalogue::{self, ENTRIES, Entry, Part};
-use crate::words::{WithHint as _, megabytes};
+use crate::words::{WithHint as _, megabytes, print};
 
 /// Runs the subcommand.
 pub fn pull(args: PullArgs) -> anyhow::Result<ExitCode> {
@@ -32,7 +33,7 @@ pub fn pull(args: PullArgs) -> anyhow::Result<ExitCode> {
                         catalogue::names()
                     )
                 })?;
-            println!("{}", fetch(entry)?.display());
+            print(&format!("{}\n", fetch(entry)?.display()))?;
         }
         None => list()?,
     }
@@ -42,6 +43,7 @@ pub fn pull(args: PullArgs) -> anyhow::Result<ExitCode> {
 /// Prints the catalogue.
 fn list() -> anyhow::Result<()> {
     let folder = cache::models_folder()?;
+    let mut table = String::new();
     for entry in ENTRIES {
         let state = if is_present(&folder.join(entry.file_name), entry) {
             "here"
@@ -49,11 +51,13 @@ fn list() -> anyhow::Result<()> {
             "not pulled"
         };
         let size = megabytes(entry.num_bytes);
-        println!(
+        let _ = writeln!(
+            table,
             "{:<14} {size:>9}  {state:<10}  {} ({})",
             entry.name, entry.about, entry.licence
         );
     }
+    print(&table)?;
     eprintln!("models are kept in {}", folder.display());
     Ok(())
 }
@@ -62,6 +66,7 @@ fn list() -> anyhow::Result<()> {
 pub fn fetch(entry: &Entry) -> anyhow::Result<PathBuf> {
     let folder = cache::models_folder()?;
     let path = folder.join(entry.file_name);
+    remove_abandoned(&folder);
     if is_present(&path, entry) {
         return Ok(path);
     }
@@ -72,7 +77,6 @@ pub fn fetch(entry: &Entry) -> anyhow::Result<PathBuf> {
         megabytes(entry.num_bytes),
         entry.licence
     );
-    remove_abandoned(&folder);
     // Inside the cache, so that the last step is a rename on one file system. Removed when dropped.
     let scratch = tempfile::Builder::new()
         .prefix(&format!("{SCRATCH_PREFIX}{}-", std::process::id()))
@@ -284,7 +288,7 @@ struct Hashing {
     num_bytes: u64,
 }
 
-impl Write for Hashing {
+impl io::Write for Hashing {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let num_written = self.file.write(bytes)?;
         self.hasher.update(&bytes[..num_written]);

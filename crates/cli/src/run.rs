@@ -4,7 +4,7 @@
 //! the program; Ctrl-D leaves a chat.
 
 use std::future::poll_fn;
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 
 use crate::args::RunArgs;
 use crate::open::{self, KvPositions, TextSide, Wanted};
+use crate::words::print;
 
 /// Longest conversation, in tokens, unless the model's context is shorter or a flag says otherwise.
 const CONTEXT_USUAL: usize = 8192;
@@ -139,7 +140,7 @@ impl Session {
         let mut interrupt =
             signal(SignalKind::interrupt()).context("cannot set up signal handling")?;
         let answer = self.answer(tokens, &mut interrupt).await?;
-        println!();
+        print("\n")?;
         Ok(if answer.interrupted {
             ExitCode::from(INTERRUPTED)
         } else {
@@ -201,7 +202,7 @@ impl Session {
         }
         let answer = self.answer(tokens, interrupt).await?;
         messages.push(json!({"role": "assistant", "content": answer.text}));
-        println!();
+        print("\n")?;
         Ok(())
     }
 
@@ -350,9 +351,9 @@ fn prompt_user() {
 }
 
 fn read_all() -> anyhow::Result<String> {
-    let mut prompt = String::new();
-    io::stdin()
-        .read_to_string(&mut prompt)
+    /// As much as a request to the server may bring.
+    const BYTES_MAX: u64 = 8 << 20;
+    let prompt = open::read_text(io::stdin(), BYTES_MAX)
         .context("cannot read the prompt from standard input")?;
     if prompt.trim().is_empty() {
         bail!("the prompt on standard input is empty");

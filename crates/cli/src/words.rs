@@ -1,6 +1,9 @@
 //! How errors are told: one line, then a hint the user can act on.
 
 use std::fmt;
+use std::io::Write as _;
+
+use anyhow::Context as _;
 
 /// An error with a hint; the hint is printed on its own line.
 #[derive(Debug)]
@@ -37,9 +40,42 @@ impl<T, E: Into<anyhow::Error>> WithHint<T> for Result<T, E> {
     }
 }
 
+/// Prints text to stdout. A reader that has gone away is no error: it had enough.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Text of a foreign file as it may be shown: control characters escaped, so that it cannot
+/// forge lines or steer the terminal, and cut where it is longer than anybody reads.
+pub fn printable(text: &str) -> String {
+    /// Longer than any name or message that means something.
+    const CHARS_MAX: usize = 2000;
+    let mut shown = String::new();
+    for character in text.chars().take(CHARS_MAX) {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    if text.chars().nth(CHARS_MAX).is_some() {
+        shown.push_str(" …");
+    }
+    shown
+}
+
 /// Prints an error to stderr.
 pub fn print_error(error: &anyhow::Error) {
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", printable(&format!("{error:#}")));
     if let Some(hinted) = error
         .chain()
         .find_map(|cause| cause.downcast_ref::<Hinted>())
@@ -62,6 +98,13 @@ pub fn megabytes(num_bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn foreign_text_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\nb\u{1b}[31mc"), "a\\nb\\u{1b}[31mc");
+        assert_eq!(printable("größe"), "größe");
+        assert!(printable(&"x".repeat(3_000_000)).len() < 3000);
+    }
 
     #[test]
     fn sizes_read_like_a_download_page() {

@@ -49,8 +49,8 @@ impl KvStore {
             KvBudget::Bytes(bytes) => bytes / block_bytes as u64,
             KvBudget::Blocks(num_blocks) => num_blocks as u64,
         };
-        // Block ids are u32, and more blocks than that could not be named.
-        let num_blocks = num_blocks.min(u64::from(u32::MAX)) as usize;
+        // Block ids are u32, the largest of which accounting keeps for itself.
+        let num_blocks = num_blocks.min(u64::from(u32::MAX - 1)) as usize;
         if num_blocks == 0 {
             return Err(LoadError::KvBudget {
                 budget,

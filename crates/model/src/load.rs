@@ -58,7 +58,7 @@ impl Precision {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be opened, or is not a sound GGUF file.
-    #[error("{source}")]
+    #[error(transparent)]
     File {
         /// What is wrong with it.
         #[from]
@@ -82,7 +82,7 @@ pub enum LoadError {
     },
 
     /// The environment asks for an instruction set that this machine lacks.
-    #[error("{source}")]
+    #[error(transparent)]
     Isa {
         /// Which, and what there is.
         #[from]
@@ -90,7 +90,7 @@ pub enum LoadError {
     },
 
     /// The system has no memory for the KV cache.
-    #[error("no KV cache of {num_blocks} blocks of {block_bytes} bytes: {source}")]
+    #[error("no KV cache of {num_blocks} blocks of {block_bytes} bytes")]
     KvMemory {
         /// Blocks asked for.
         num_blocks: usize,

@@ -80,6 +80,15 @@ pub enum Refusal {
         expected: String,
     },
 
+    /// A weight is infinite or not a number, which would make every answer so.
+    #[error("tensor `{name}` holds a value in row {row_idx} that is infinite or not a number")]
+    NotFinite {
+        /// Its name.
+        name: String,
+        /// The first such row.
+        row_idx: usize,
+    },
+
     /// A tensor is stored in a type that nothing here reads.
     #[error("{reason}")]
     TensorType {

@@ -6,6 +6,8 @@
 //!
 //! Not here: the panel layout (`tensor::matrix`), block formats (`formats::quant`).
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use formats::GgmlType;
 use formats::gguf::{Gguf, TensorView};
 use formats::quant::{self, CodeLayout, CodesMut};
@@ -15,6 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::inventory::{LayerRole, Role};
 use crate::load::{LoadError, Precision};
+use crate::refusal::{Refusal, Refusals};
 use crate::spec::{DecoderSpec, HeadWeights};
 
 /// All weights of a decoder. What a spec has no place for is `None`.
@@ -62,7 +65,8 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// [`LoadError::File`] if a tensor is not there or of a refused type after all.
+    /// [`LoadError::File`] if a tensor is not there or of a refused type after all,
+    /// [`LoadError::Refused`] if a weight is infinite or not a number.
     pub(crate) fn read(
         spec: &DecoderSpec,
         file: &Gguf,
@@ -151,16 +155,20 @@ impl<'a> Reader<'a> {
 
     fn matrix(&mut self, role: Role) -> Result<Matrix, LoadError> {
         let view = self.view(role)?;
-        let matrix = pack(self.pool, &view, self.precision);
+        let packed = pack(self.pool, &view, self.precision);
         self.file.forget(&view);
-        Ok(matrix)
+        packed.map_err(|row_idx| not_finite(&view, row_idx))
     }
 
     fn vector(&mut self, role: Role) -> Result<Vec<f32>, LoadError> {
         let view = self.view(role)?;
         let mut values = vec![0.0; view.dims.iter().product()];
         quant::dequantize(view.ty, view.bytes, &mut values);
-        Ok(values)
+        if all_finite(&values) {
+            Ok(values)
+        } else {
+            Err(not_finite(&view, 0))
+        }
     }
 
     fn optional_vector(&mut self, role: Role) -> Result<Option<Vec<f32>>, LoadError> {
@@ -180,12 +188,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn pack(pool: &Pool, view: &TensorView<'_>, precision: Precision) -> Matrix {
+/// Packs a matrix, or says which row holds a value that is infinite or not a number.
+fn pack(pool: &Pool, view: &TensorView<'_>, precision: Precision) -> Result<Matrix, usize> {
     let (rows, cols) = (view.num_rows(), view.row_len());
+    // The rows are decoded on all threads; the first broken one is told whoever finds it.
+    let broken_row = AtomicUsize::new(usize::MAX);
+    let check = |row_idx: usize, values: &[f32]| {
+        if !all_finite(values) {
+            broken_row.fetch_min(row_idx, Ordering::Relaxed);
+        }
+    };
     let decode = |row_idx: usize, values: &mut [f32]| {
         quant::dequantize(view.ty, view.row(row_idx), values);
+        check(row_idx, values);
     };
-    match (precision, CodeLayout::of(view.ty)) {
+    let matrix = match (precision, CodeLayout::of(view.ty)) {
         (Precision::Exact, _) => Matrix::from_floats(pool, FloatKind::F32, rows, cols, decode),
         (Precision::Packed, None) => {
             Matrix::from_floats(pool, float_kind(view.ty), rows, cols, decode)
@@ -198,8 +215,27 @@ fn pack(pool: &Pool, view: &TensorView<'_>, precision: Precision) -> Matrix {
                     mins: &mut row.mins,
                 };
                 quant::codes(view.ty, view.row(row_idx), out);
+                check(row_idx, &row.scales);
+                if layout.offset == quant::Offset::PerGroup {
+                    check(row_idx, &row.mins);
+                }
             })
         }
+    };
+    match broken_row.into_inner() {
+        usize::MAX => Ok(matrix),
+        row_idx => Err(row_idx),
+    }
+}
+
+fn all_finite(values: &[f32]) -> bool {
+    values.iter().all(|value| value.is_finite())
+}
+
+fn not_finite(view: &TensorView<'_>, row_idx: usize) -> LoadError {
+    let name = view.name.to_owned();
+    LoadError::Refused {
+        refusals: Refusals(vec![Refusal::NotFinite { name, row_idx }]),
     }
 }
 

@@ -53,6 +53,70 @@ fn a_type_that_cannot_be_read_is_named_with_its_tensor() {
 }
 
 #[test]
+fn a_weight_that_is_not_a_number_ends_the_load_and_names_its_tensor() {
+    let tiny = Tiny::new();
+    let mut file = tiny::llama(Encoding::F32).build();
+    let start = file.field("tensor[blk.1.ffn_up.weight].data").start;
+    file.bytes[start..start + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let path = tiny.path("broken.gguf");
+    file.write(path.as_ref());
+    let output = tiny.run(&[
+        "logits",
+        "--model",
+        &path,
+        "--prompt",
+        "a",
+        "--out",
+        &tiny.path("o"),
+    ]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("blk.1.ffn_up.weight") && said.contains("row 0"),
+        "{said}"
+    );
+}
+
+#[test]
+fn names_in_a_file_cannot_forge_lines() {
+    let tiny = Tiny::new();
+    let path = tiny.path("forged.gguf");
+    let name = "x\n  can be served\u{1b}[2J";
+    tiny::llama(Encoding::F32)
+        .with("general.name", name)
+        .write(path.as_ref());
+    let said = stdout(&tiny.run(&["inspect", &path]));
+    assert_eq!(
+        said.lines()
+            .filter(|line| *line == "  can be served")
+            .count(),
+        1,
+        "{said}"
+    );
+    assert!(!said.contains('\u{1b}'), "{said}");
+}
+
+#[test]
+fn a_reader_that_goes_away_or_a_full_disk_is_no_panic() {
+    let tiny = Tiny::new();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("Linux has it");
+    let output = crate::support::fulcrum(tiny.folder.path())
+        .args(["inspect", tiny.model(), "--tensors"])
+        .stdout(full)
+        .output()
+        .expect("the binary starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).starts_with("error: cannot write to standard output"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
 fn what_is_no_model_file_is_told_in_one_line_with_a_hint() {
     let tiny = Tiny::new();
     let path = tiny.path("notes.gguf");

@@ -74,12 +74,14 @@ fn exact_arithmetic_is_close_to_the_fast_one_but_not_the_same() {
 fn bad_ids_and_rows_are_refused_and_nothing_is_written() {
     let tiny = Tiny::new();
     let (ids, out) = (tiny.path("ids.json"), tiny.path("out.safetensors"));
+    let too_long = format!("[{}1]", "1,".repeat(1_000_000));
     for (content, rows) in [
         ("[1, 99999999]", "0"),
         ("[1, -1]", "0"),
         ("\"a\"", "0"),
         ("[]", "0"),
         ("[1, 2]", "2"),
+        (too_long.as_str(), "0"),
     ] {
         std::fs::write(&ids, content).expect("the folder is writable");
         let output = tiny.run(&[

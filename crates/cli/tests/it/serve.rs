@@ -114,6 +114,26 @@ fn flags_reach_the_server() {
     );
 }
 
+#[test]
+fn more_cache_than_memory_is_refused_by_its_flag() {
+    let tiny = Tiny::new();
+    let output = tiny.run(&[
+        "serve",
+        "--model",
+        tiny.model(),
+        "--port",
+        "0",
+        "--kv-cache-mib",
+        "4294967295",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("--kv-cache-mib"),
+        "{}",
+        stderr(&output)
+    );
+}
+
 /// Case F5.
 #[test]
 fn a_signal_ends_an_idle_server_with_success() {

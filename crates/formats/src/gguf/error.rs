@@ -15,7 +15,7 @@ use crate::ggml::{GgmlType, SupportedList, UnsupportedType};
 pub enum GgufError {
     // The machine.
     /// The file could not be opened or mapped.
-    #[error("cannot open {}: {source}", path.display())]
+    #[error("cannot open {}", path.display())]
     Open { path: PathBuf, source: io::Error },
 
     // Another kind of file.

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 pub enum SafetensorsError {
     // The machine.
     /// A file could not be opened or mapped.
-    #[error("cannot open {}: {source}", path.display())]
+    #[error("cannot open {}", path.display())]
     Open { path: PathBuf, source: io::Error },
     /// A file could not be written, for example because the disk is full. Nothing is left behind.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
 
     // A broken file.
@@ -34,7 +34,7 @@ pub enum SafetensorsError {
         limit: u64,
     },
     /// The header is no JSON, or not the JSON it should be: wrong types, duplicate names, too many tensors.
-    #[error("header is not valid: {source}")]
+    #[error("header is not valid")]
     Header { source: serde_json::Error },
     /// An element type we do not know.
     #[error(
@@ -74,22 +74,20 @@ pub enum SafetensorsError {
 
     // A broken index.
     /// The index is no JSON, or not the JSON it should be.
-    #[error("index is not valid: {source}")]
+    #[error("index is not valid")]
     Index { source: serde_json::Error },
     /// A shard name that is not the plain name of a file beside the index.
     #[error("index names shard {shard:?} for tensor {tensor:?}; only plain file names are allowed")]
     ShardName { shard: String, tensor: String },
     /// A shard that cannot be opened.
-    #[error(
-        "shard {shard:?}, named by the index for tensor {tensor:?}, cannot be opened: {source}"
-    )]
+    #[error("shard {shard:?}, named by the index for tensor {tensor:?}, cannot be opened")]
     ShardMissing {
         shard: String,
         tensor: String,
         source: io::Error,
     },
     /// A shard that is itself broken.
-    #[error("shard {shard:?}: {source}")]
+    #[error("shard {shard:?} is not sound")]
     Shard {
         shard: String,
         source: Box<SafetensorsError>,

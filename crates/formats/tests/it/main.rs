@@ -18,3 +18,14 @@ const MEMORY_MAX: usize = 96 << 20;
 
 #[global_allocator]
 static ALLOCATOR: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, MEMORY_MAX);
+
+/// An error with all its causes, as the binary tells it.
+fn told(error: impl std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    message
+}

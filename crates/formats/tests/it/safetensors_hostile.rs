@@ -1,5 +1,6 @@
 //! Safetensors files and indices with one thing wrong. All of it is case S4.
 
+use crate::told;
 use std::path::Path;
 
 use formats::Limits;
@@ -26,9 +27,7 @@ fn sound() -> Vec<u8> {
 }
 
 fn check_bytes(bytes: Vec<u8>, message_has: &[&str]) {
-    let error = Safetensors::parse(bytes)
-        .expect_err("the file must be refused")
-        .to_string();
+    let error = told(Safetensors::parse(bytes).expect_err("the file must be refused"));
     assert!(!error.contains('\n'), "{error}");
     for part in message_has {
         assert!(error.contains(part), "{part:?} is not in: {error}");
@@ -194,9 +193,8 @@ fn every_limit_is_a_limit() {
         ),
     ];
     for (limits, expected) in narrowed {
-        let error = Safetensors::parse_within(sound(), &limits)
-            .expect_err("it is over the limit")
-            .to_string();
+        let error =
+            told(Safetensors::parse_within(sound(), &limits).expect_err("it is over the limit"));
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -212,9 +210,7 @@ fn index_refusal(folder: &Path, index: &str) -> String {
     write_safetensors(&folder.join("one.safetensors"), &[tensor]).unwrap();
     let path = folder.join("model.safetensors.index.json");
     std::fs::write(&path, index).unwrap();
-    Safetensors::open(&path)
-        .expect_err("the index must be refused")
-        .to_string()
+    told(Safetensors::open(&path).expect_err("the index must be refused"))
 }
 
 #[test]
@@ -284,7 +280,7 @@ fn an_index_that_contradicts_its_shards_is_refused() {
         r#"{"weight_map":{"a":"broken.safetensors"}}"#,
     );
     assert!(
-        message.contains("\"broken.safetensors\": file is truncated"),
+        message.contains("\"broken.safetensors\" is not sound: file is truncated"),
         "{message}"
     );
 }

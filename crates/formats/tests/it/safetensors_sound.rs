@@ -1,5 +1,6 @@
 //! Safetensors files as they should be, and those we write ourselves.
 
+use crate::told;
 use formats::GgmlType;
 use formats::safetensors::{Dtype, NewTensor, Safetensors, write_safetensors};
 
@@ -86,7 +87,7 @@ fn a_place_that_cannot_be_written_is_named() {
         folder.path().to_owned(),
         folder.path().join("absent/out.safetensors"),
     ] {
-        let error = write_safetensors(&path, &[tensor]).unwrap_err().to_string();
+        let error = told(write_safetensors(&path, &[tensor]).unwrap_err());
         assert!(
             error.starts_with(&format!("cannot write {}: ", path.display())),
             "{error}"
@@ -110,7 +111,7 @@ fn a_full_disk_is_an_error_that_says_so() {
         shape: &[1],
         bytes: &[1],
     };
-    let error = write_safetensors(path, &[tensor]).unwrap_err().to_string();
+    let error = told(write_safetensors(path, &[tensor]).unwrap_err());
     assert!(error.contains("No space left on device"), "{error}");
     assert!(device.file_type().is_char_device());
     assert!(
