@@ -96,6 +96,11 @@ impl Engine {
         } else {
             WhenEmpty::Return
         });
+        if is_idle {
+            // Its silence until now was rest: a first step that takes long must not look like a
+            // standstill since the last one.
+            self.beat(Instant::now());
+        }
         for submission in submissions {
             self.welcome(submission);
         }
@@ -216,6 +221,12 @@ impl Engine {
             _ => 0,
         };
         self.inbox.settle(queued, num_places, num_started);
+    }
+
+    /// Shows that the engine is alive.
+    pub(crate) fn beat(&self, at: Instant) {
+        let ms = self.since_start(at).as_millis() as u64;
+        self.stats.last_step_ms.store(ms, Ordering::Relaxed);
     }
 
     pub(crate) fn since_start(&self, at: Instant) -> Duration {

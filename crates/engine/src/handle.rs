@@ -57,6 +57,16 @@ impl EngineHandle {
         Ok(events)
     }
 
+    /// Whether the shortest request there is would be taken now: for refusing early, before a
+    /// prompt is read and encoded. Takes no place, so [`EngineHandle::submit`] may still refuse.
+    ///
+    /// # Errors
+    ///
+    /// [`AdmitError::QueueFull`], [`AdmitError::QueueTokensFull`], [`AdmitError::ShuttingDown`].
+    pub fn expect_room(&self) -> Result<(), AdmitError> {
+        self.door.inbox.expect_room(Instant::now())
+    }
+
     /// Gauges and counters, readable at any time without waiting for the engine.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats

@@ -108,16 +108,37 @@ impl Inbox {
     }
 
     /// Takes a place in the queue, if there is one, or says why not. Never blocks.
-    ///
-    /// A prompt longer than the token bound is taken when no other waits: refusing it with
-    /// "try again" would never come true.
     pub(crate) fn submit(&self, submission: Submission, now: Instant) -> Result<(), AdmitError> {
         let mut state = self.lock();
+        let num_tokens = submission.request.prompt.len();
+        self.expect_place(&state, num_tokens, now)?;
+        state.pending.push_back(submission);
+        state.num_pending_tokens += num_tokens;
+        self.show(&state);
+        drop(state);
+        self.news.notify_one();
+        Ok(())
+    }
+
+    /// Whether the shortest prompt there is would be taken now. Takes nothing.
+    pub(crate) fn expect_room(&self, now: Instant) -> Result<(), AdmitError> {
+        self.expect_place(&self.lock(), 1, now)
+    }
+
+    /// Whether a prompt of `num_tokens` would be taken now.
+    ///
+    /// One longer than the token bound is taken when no other waits: refusing it with
+    /// "try again" would never come true.
+    fn expect_place(
+        &self,
+        state: &State,
+        num_tokens: usize,
+        now: Instant,
+    ) -> Result<(), AdmitError> {
         if state.phase != Phase::Open {
             return Err(AdmitError::ShuttingDown);
         }
         let waiting = state.waiting();
-        let num_tokens = submission.request.prompt.len();
         if waiting.num_requests >= self.num_waiting_max + state.num_places {
             return Err(AdmitError::QueueFull {
                 num_waiting: waiting.num_requests as u32,
@@ -132,11 +153,6 @@ impl Inbox {
                 retry_after: state.pace.time_for(waiting.num_requests, now),
             });
         }
-        state.pending.push_back(submission);
-        state.num_pending_tokens += num_tokens;
-        self.show(&state);
-        drop(state);
-        self.news.notify_one();
         Ok(())
     }
 

@@ -146,7 +146,7 @@ pub struct Times {
     pub num_preemptions: u32,
 }
 
-/// Whose fault an error is; HTTP status, retry policy and metric label follow from it.
+/// Whose fault an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The request is wrong: 400.

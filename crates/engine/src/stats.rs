@@ -23,7 +23,8 @@ pub struct Stats {
     pub blocks_total: AtomicU64,
     /// Blocks that belong to nobody: must be 0.
     pub blocks_leaked: AtomicU64,
-    /// Milliseconds since the engine started at the end of the last step; a heartbeat.
+    /// A heartbeat: milliseconds from the engine's start to the end of its last step, or to the
+    /// moment when work last came while it rested.
     pub last_step_ms: AtomicU64,
 }
 

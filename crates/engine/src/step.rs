@@ -10,7 +10,6 @@
 //! The scheduler checks its own integrity whenever a commit or a cancellation leaves it idle.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sched::{Chosen, PlanItem, SeqId, StepPlan};
@@ -26,19 +25,24 @@ impl Engine {
     pub(crate) fn step(&mut self) {
         let began = Instant::now();
         let plan = self.scheduler.plan(self.since_start(began));
-        let facts = self.facts_of(&plan);
+        let mut facts = self.facts_of(&plan);
         self.announce(&plan, began);
 
         self.layout.lay_out(&plan, &self.scheduler);
         let notices = match self.forward_and_choose(&plan) {
             Ok(choices) => self.commit(plan, choices),
-            Err(failure) => self.give_up(plan, &failure),
+            Err(failure) => {
+                facts.num_prefill_tokens = 0;
+                self.give_up(plan, &failure)
+            }
         };
 
+        facts.num_decode_tokens = notices.iter().filter(|notice| notice.is_token()).count() as u32;
         self.report(facts, began);
         notices.into_iter().for_each(|notice| self.publish(notice));
     }
 
+    /// What the plan says of the step; what was really chosen, and how long it took, come later.
     fn facts_of(&self, plan: &StepPlan) -> StepFacts {
         assert!(
             !plan.items.is_empty(),
@@ -50,10 +54,8 @@ impl Engine {
                 .saturating_sub(item.num_past)
                 .min(item.num_tokens) as u32
         });
-        let num_sampling = plan.items.iter().filter(|item| item.samples).count();
         StepFacts {
             num_prefill_tokens: num_prompt_tokens.sum(),
-            num_decode_tokens: num_sampling as u32,
             num_preemptions: plan.facts.num_preempted as u32,
             num_recomputed_tokens: plan.facts.num_recomputed as u32,
             num_prefix_queried: plan.facts.num_prefix_queried as u32,
@@ -182,8 +184,7 @@ impl Engine {
             duration: ended - began,
             ..facts
         });
-        let now_ms = self.since_start(ended).as_millis() as u64;
-        self.stats.last_step_ms.store(now_ms, Ordering::Relaxed);
+        self.beat(ended);
     }
 
     /// Tells one reader.
@@ -223,6 +224,12 @@ struct StepFailure {
 struct Notice {
     seq: SeqId,
     what: What,
+}
+
+impl Notice {
+    fn is_token(&self) -> bool {
+        matches!(self.what, What::Token { .. })
+    }
 }
 
 enum What {

@@ -111,7 +111,7 @@ pub enum Fault {
 }
 
 impl LoadError {
-    /// Whose fault it is; the exit code and wording follow from this alone.
+    /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
             LoadError::File {

@@ -3,7 +3,6 @@
 //! Both endpoints share everything but how a body is read ([`Prepare`]).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use api::answer::Object;
@@ -98,7 +97,10 @@ pub(crate) async fn create(
 ) -> Result<Response, Refusal> {
     let arrived = Instant::now();
     let serving = Arc::clone(shared.serving()?);
-    expect_room(&shared, &serving)?;
+    // Before the body is read: an overloaded server must not spend its time on what it will
+    // turn away.
+    let room = serving.engine.expect_room();
+    room.map_err(|error| refused_by_engine(&shared, &error))?;
     let body = body::receive(&shared, request).await?;
     let num_bytes = body.bytes.len();
     let work = {
@@ -107,26 +109,6 @@ pub(crate) async fn create(
     };
     let prepared = offload::run(&shared, num_bytes, work).await?;
     respond(&shared, &serving, prepared).await
-}
-
-/// Refuses before the body is read what the engine would refuse after it was encoded: an
-/// overloaded server must not spend its time on what it will turn away.
-fn expect_room(shared: &Shared, serving: &Serving) -> Result<(), Refusal> {
-    let stats = serving.engine.stats();
-    let limits = &serving.facts.engine_limits;
-    let num_running = stats.num_running.load(Relaxed);
-    let num_waiting = stats.num_waiting.load(Relaxed);
-    // Requests that can start at once wait for a moment too; they fill no queue.
-    let num_places = (limits.num_sequences_max as u64).saturating_sub(num_running);
-    let num_waiting_max = limits.num_waiting_max as u64;
-    if num_waiting < num_waiting_max + num_places {
-        return Ok(());
-    }
-    Err(Refusal::QueueFull {
-        bound: QueueBound::Requests,
-        reason: format!("{num_waiting} requests already wait, at most {num_waiting_max} may"),
-        retry_after: shared.config.limits.retry_after,
-    })
 }
 
 /// Hands the requests to the engine and answers as asked.
@@ -143,7 +125,7 @@ async fn respond(
         matched_stop,
     } = prepared;
     let choices = Choices::submit(shared, serving, requests, matched_stop)
-        .map_err(|error| refused_by_engine(shared, error))?;
+        .map_err(|error| refused_by_engine(shared, &error))?;
     let identity = Identity::new(endpoint, model, serving);
     match delivery {
         Delivery::Whole => whole::respond(shared, identity, choices).await,
@@ -151,9 +133,9 @@ async fn respond(
     }
 }
 
-fn refused_by_engine(shared: &Shared, error: AdmitError) -> Refusal {
+fn refused_by_engine(shared: &Shared, error: &AdmitError) -> Refusal {
     let reason = error.to_string();
-    match error {
+    match *error {
         // Both were checked before; the engine's own bounds may still be tighter.
         AdmitError::TooLong { .. } => Refusal::ContextLength {
             param: "max_tokens",

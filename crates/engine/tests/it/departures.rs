@@ -160,6 +160,7 @@ fn a_drain_finishes_what_was_taken_and_takes_nothing_more() {
         bench.try_submit(request(&prompt(5, 3), 3)).err(),
         Some(AdmitError::ShuttingDown)
     );
+    assert_eq!(bench.handle().expect_room(), Err(AdmitError::ShuttingDown));
     bench.gate.open();
     assert_eq!(
         read(running).tokens,

@@ -1,5 +1,6 @@
 //! A runner that fails, logits that are no numbers, an engine that dies: everybody is told.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::{AdmitError, FinishReason, Observer, RequestFacts, StepFacts};
@@ -23,14 +24,28 @@ fn a_failing_step_ends_its_own_requests_and_no_others() {
         let planned = [1, 2].map(|seed| bench.submit(request(&prompt(40, seed), 30)));
         let queued = bench.submit(request(&prompt(40, 3), 30));
         bench.gate.open();
+        let mut num_told = 0;
         for stream in planned {
             let told = read(stream);
             assert!(has_failed(&told), "{:?}", told.finished.reason);
             assert!(told.tokens.len() <= 3);
+            num_told += told.tokens.len();
         }
         assert_eq!(
             read(queued).tokens,
             Script::hashed().greedy(&prompt(40, 3), 30)
+        );
+        let num_counted: u32 = bench.log.read(|happened| {
+            happened
+                .steps
+                .iter()
+                .map(|step| step.num_decode_tokens)
+                .sum()
+        });
+        assert_eq!(
+            num_counted as usize,
+            num_told + 30,
+            "what the failed step did not choose is not counted"
         );
         // What the failed step might have left in the cache is not found again.
         let again = bench.ask(request(&prompt(40, 1), 30));
@@ -68,6 +83,28 @@ fn logits_that_are_no_numbers_fail_their_request_and_not_its_neighbours() {
     assert_eq!(told[0].tokens, Script::hashed().greedy(&prompt(40, 2), 30));
     assert_eq!(told[3].tokens, Script::hashed().greedy(&prompt(40, 3), 30));
     assert_eq!(bench.gauges(), [0, 0, 0, 0]);
+}
+
+#[test]
+fn a_first_step_after_a_rest_does_not_look_like_a_standstill() {
+    const REST: Duration = Duration::from_millis(20);
+    let bench = Lab {
+        gated: true,
+        ..Lab::new()
+    }
+    .start();
+    let heartbeat = || bench.stats.last_step_ms.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let only_step = bench.submit(request(&prompt(5, 1), 1));
+        let inside_second = scope.spawn(|| bench.gate.run_to_step(2));
+        assert_eq!(read(only_step).tokens.len(), 1);
+        let before = heartbeat();
+        std::thread::sleep(REST);
+        let _running = bench.submit(request(&prompt(5, 2), 1));
+        inside_second.join().expect("no panic");
+        assert!(u128::from(heartbeat() - before) >= REST.as_millis());
+        bench.gate.open();
+    });
 }
 
 /// Panics when told of a step, and if asked to at each end as well.

@@ -41,6 +41,15 @@ fn the_queue_is_bounded_by_requests_and_serves_those_it_took() {
     assert!((Duration::from_secs(1)..=Duration::from_secs(60)).contains(&retry_after));
     assert_eq!(refusal.fault(), Fault::Load { retry_after });
     assert_eq!(bench.gauges()[..2], [1, 2]);
+    // Who asks before reading a prompt hears the same.
+    assert!(matches!(
+        bench.handle().expect_room(),
+        Err(AdmitError::QueueFull {
+            num_waiting: 2,
+            num_waiting_max: 2,
+            ..
+        })
+    ));
 
     bench.gate.open();
     for stream in [running].into_iter().chain(waiting) {
@@ -66,7 +75,15 @@ fn the_queue_is_bounded_by_prompt_tokens() {
             ..
         }
     ));
+    assert_eq!(bench.handle().expect_room(), Ok(()));
     let _second = bench.submit(request(&prompt(40, 4), 3));
+    assert!(matches!(
+        bench.handle().expect_room(),
+        Err(AdmitError::QueueTokensFull {
+            num_tokens: 100,
+            ..
+        })
+    ));
     bench.gate.open();
 }
 

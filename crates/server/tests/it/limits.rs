@@ -42,6 +42,23 @@ fn a_full_queue_refuses_with_a_time_to_come_back_and_keeps_what_it_has() {
     running.canary();
 }
 
+/// Case F6: one request a second started at most, so half of sixteen take eight seconds.
+#[test]
+fn the_time_to_come_back_is_that_of_the_queue_and_not_a_constant() {
+    let mut setup = Setup::new();
+    setup.model.limits.num_sequences_max = 1;
+    let running = setup.start();
+    running.gate.allow(Some(1));
+    let mut taken = vec![running.stream("/v1/chat/completions", &chat())];
+    running.until("vllm:num_requests_running", 1.0);
+    taken.extend((0..16).map(|_| running.stream("/v1/chat/completions", &chat())));
+    let reply = running.post("/v1/chat/completions", &chat());
+    let retry_after: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    assert!((7..=60).contains(&retry_after), "{retry_after}");
+    assert_eq!(refusal(reply).2, "queue_full");
+    running.gate.allow(None);
+}
+
 /// Case F6.
 #[test]
 fn a_queue_full_of_tokens_refuses_before_it_is_full_of_requests() {
