@@ -26,7 +26,6 @@ use std::thread::JoinHandle;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle as Task;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::accept;
@@ -41,6 +40,14 @@ pub enum ServeError {
     /// There must be a name to serve the model under.
     #[error("no served name is configured")]
     NoName,
+    /// An allowed origin is not what browsers call an origin, so it would never match.
+    #[error(
+        "{origin:?} is no origin: as in https://app.example or http://localhost:3000, or * for any"
+    )]
+    BadOrigin {
+        /// As configured.
+        origin: String,
+    },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}")]
     Bind {
@@ -158,10 +165,14 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ServeError::NoName`] and [`ServeError::Bind`].
+    /// [`ServeError::NoName`], [`ServeError::BadOrigin`] and [`ServeError::Bind`].
     pub fn bind(config: ServerConfig) -> Result<Server, ServeError> {
         if config.served_names.is_empty() {
             return Err(ServeError::NoName);
+        }
+        if let Some(origin) = config.allowed_origins.iter().find(|it| !is_origin(it)) {
+            let origin = origin.clone();
+            return Err(ServeError::BadOrigin { origin });
         }
         let address = config.address;
         let bound = std::net::TcpListener::bind(address).and_then(|listener| {
@@ -227,7 +238,8 @@ impl Server {
             () = shutdown.told(Stop::Now) => Ok(Outcome::Stopped),
         };
         let grace = match result {
-            Ok(Outcome::Drained) => Grace::Flush,
+            // A dead engine has told every answer that it failed; clients are to hear it.
+            Ok(Outcome::Drained) | Err(ServeError::EngineEnded) => Grace::Flush,
             Ok(Outcome::Stopped) | Err(_) => Grace::None,
         };
         tokio::select! {
@@ -235,6 +247,18 @@ impl Server {
             () = shutdown.told(Stop::Now) => Ok(Outcome::Stopped),
         }
     }
+}
+
+/// `*`, or scheme, host and maybe port with nothing behind: what a browser sends as `Origin`.
+fn is_origin(origin: &str) -> bool {
+    let host = origin.split_once("://").map(|(_scheme, host)| host);
+    origin == "*"
+        || host.is_some_and(|host| {
+            !host.is_empty()
+                && host
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && byte != b'/')
+        })
 }
 
 /// The HTTP side has its own threads: the engine's never wait for a socket.
@@ -285,9 +309,13 @@ async fn live(
     shared.become_draining();
     announce(Phase::Draining);
     engine.drain(shared.config.drain_limit);
-    let overdue = Instant::now() + shared.config.drain_limit + shared.config.limits.engine_overdue;
     // At its limit the engine ends every answer itself, but only between two steps.
-    let _ = tokio::time::timeout_at(overdue, ended).await;
+    let config = &shared.config;
+    let overdue = config
+        .drain_limit
+        .saturating_add(config.limits.engine_overdue);
+    // Unlike adding to `Instant::now()`, this takes a limit beyond the clock's end for none.
+    let _ = tokio::time::timeout(overdue, ended).await;
     shared.cut.cancel();
     Ok(Outcome::Drained)
 }

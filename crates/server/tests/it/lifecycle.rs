@@ -170,6 +170,50 @@ fn answers_end_explicitly_even_if_the_engine_is_stuck_in_a_step() {
 }
 
 #[test]
+fn a_drain_limit_beyond_all_clocks_is_no_limit() {
+    let mut setup = Setup::new();
+    setup.config.drain_limit = Duration::MAX;
+    let running = setup.start();
+    running.gate.allow(Some(2));
+    let mut events = running.stream("/v1/chat/completions", &chat());
+    events.next_json().expect("it is being answered");
+    running.shutdown.signal();
+    running.wait_for(Phase::Draining);
+    running.gate.allow(None);
+    assert_eq!(events.all().last(), Some(&Frame::Done));
+    assert_eq!(running.outcome().unwrap(), Outcome::Drained);
+}
+
+#[test]
+fn when_the_engine_ends_by_itself_answers_end_explicitly_and_the_server_says_why() {
+    let Setup { config, model } = Setup::new();
+    let gate = std::sync::Arc::clone(&model.gate);
+    let (send_engine, engine) = mpsc::channel();
+    let running = Running::start(config, gate, move || {
+        let mut loaded = model.load();
+        let start = loaded.start_engine;
+        loaded.start_engine = Box::new(move |observer| {
+            let (engine, thread) = start(observer);
+            send_engine.send(engine.clone()).unwrap();
+            (engine, thread)
+        });
+        Ok(loaded)
+    });
+    running.wait_for(Phase::Ready);
+    running.gate.allow(Some(2));
+    let mut events = running.stream("/v1/chat/completions", &chat());
+    events.next_json().expect("it is being answered");
+    engine.recv().unwrap().drain(Duration::ZERO);
+    running.gate.allow(None);
+    let frames = events.all();
+    let [.., Frame::Json(_), Frame::Json(error), Frame::Done] = frames.as_slice() else {
+        panic!("{frames:?}");
+    };
+    assert_eq!(error["error"]["type"], "unavailable_error");
+    assert!(matches!(running.outcome(), Err(ServeError::EngineEnded)));
+}
+
+#[test]
 fn a_client_that_does_not_read_cannot_hold_up_the_end() {
     let mut setup = Setup::new().with_endless_context();
     setup.config.drain_limit = Duration::from_millis(50);
@@ -223,6 +267,25 @@ fn a_server_without_a_name_for_its_model_does_not_start() {
         server::Server::bind(config),
         Err(ServeError::NoName)
     ));
+}
+
+#[test]
+fn an_origin_that_could_never_match_is_refused_before_the_start() {
+    for origin in [
+        "",
+        "app.example",
+        "https://app.example/",
+        "https://",
+        "https://ä",
+    ] {
+        let mut config = crate::harness::config();
+        config.allowed_origins = vec!["https://app.example:3000".to_owned(), origin.to_owned()];
+        let refused = server::Server::bind(config);
+        assert!(
+            matches!(&refused, Err(ServeError::BadOrigin { origin: named }) if named == origin),
+            "{origin:?}"
+        );
+    }
 }
 
 #[test]
