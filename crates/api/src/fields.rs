@@ -297,6 +297,14 @@ pub const FIELDS: &[Field] = &[
     refused("samplers", "the order of samplers is fixed"),
 ];
 
+/// Refuses a field that asks for something not built, whatever the endpoint; passes every other.
+pub(crate) fn expect_built(name: &str, value: &Value) -> Result<(), RequestError> {
+    match FIELDS.iter().find(|field| field.name == name) {
+        Some(field) if matches!(field.rule, Rule::Neutral(_) | Rule::Refused) => field.check(value),
+        _ => Ok(()),
+    }
+}
+
 /// A request's object after the walk: every known field is of its shape.
 #[derive(Clone, Debug)]
 pub struct Fields {
@@ -383,7 +391,7 @@ impl Field {
     }
 }
 
-fn unsupported(param: &str, accepted: &[Neutral]) -> RequestError {
+pub(crate) fn unsupported(param: &str, accepted: &[Neutral]) -> RequestError {
     let words: Vec<String> = accepted.iter().map(Neutral::says).collect();
     RequestError::Unsupported {
         param: param.to_owned(),

@@ -6,8 +6,9 @@
 //! llama.cpp  {"content": …, "add_special": false, "with_pieces": false} -> {"tokens"}
 //! ```
 //!
-//! The key that carries the text tells which is which. A detokenize request looks the
-//! same in both dialects, so its answer carries both names of the text.
+//! The key that carries the text tells which is which; a key of another shape beside it would
+//! be ignored, so it is refused. A detokenize request looks the same in both dialects, so its
+//! answer carries both names of the text.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,6 +16,7 @@ use serde_json::{Map, Value};
 use crate::chat::{Message, Turn, read_messages, template_variables, turn};
 use crate::completion::Bos;
 use crate::error::RequestError;
+use crate::fields::{Neutral, expect_built, unsupported};
 use crate::params::token_ids;
 use crate::{Limits, json};
 
@@ -51,6 +53,17 @@ pub enum Source {
         template_variables: Map<String, Value>,
     },
 }
+
+/// What each shape reads, its first key telling it from the others.
+const CONTENT_KEYS: &[&str] = &["content", "add_special", "parse_special", "with_pieces"];
+const PROMPT_KEYS: &[&str] = &["prompt", "add_special_tokens", "return_token_strs"];
+const MESSAGES_KEYS: &[&str] = &[
+    "messages",
+    "add_generation_prompt",
+    "chat_template_kwargs",
+    "add_special_tokens",
+    "return_token_strs",
+];
 
 /// Whether control-token text is read as control tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,50 +167,12 @@ impl TokenizeRequest {
     pub fn parse(body: &[u8], limits: &Limits) -> Result<TokenizeRequest, RequestError> {
         let mut object = json::object(body)?;
         let model = text(&mut object, "model")?;
-        let is = |flag: Option<bool>, default: bool| flag.unwrap_or(default);
-        if let Some(content) = text(&mut object, "content")? {
-            let bos = bos(is(flag(&object, "add_special")?, false));
-            let control_text = control_text(is(flag(&object, "parse_special")?, true));
-            let shape = TokenizeShape::Bare(pieces(is(flag(&object, "with_pieces")?, false)));
-            let source = Source::Text {
-                text: content,
-                bos,
-                control_text,
-            };
-            return Ok(TokenizeRequest {
-                model,
-                source,
-                shape,
-            });
-        }
-        let shape = TokenizeShape::Counted(pieces(is(flag(&object, "return_token_strs")?, false)));
-        if let Some(text) = text(&mut object, "prompt")? {
-            let bos = bos(is(flag(&object, "add_special_tokens")?, true));
-            let source = Source::Text {
-                text,
-                bos,
-                control_text: ControlText::Parsed,
-            };
-            return Ok(TokenizeRequest {
-                model,
-                source,
-                shape,
-            });
-        }
-        let messages = object.get("messages").filter(|value| !value.is_null());
-        let messages = messages.ok_or_else(|| RequestError::Missing {
-            param: "prompt".to_owned(),
-            expected: "one of 'prompt', 'messages' and 'content'".to_owned(),
-        })?;
-        let source = Source::Messages {
-            messages: read_messages(messages, limits)?,
-            turn: turn(flag(&object, "add_generation_prompt")?),
-            template_variables: template_variables(
-                object
-                    .get("chat_template_kwargs")
-                    .filter(|value| !value.is_null())
-                    .cloned(),
-            )?,
+        let (source, shape) = if let Some(content) = text(&mut object, "content")? {
+            content_source(&object, content)?
+        } else if let Some(prompt) = text(&mut object, "prompt")? {
+            prompt_source(&object, prompt)?
+        } else {
+            messages_source(&object, limits)?
         };
         Ok(TokenizeRequest {
             model,
@@ -232,6 +207,76 @@ impl DetokenizeRequest {
             )),
         }
     }
+}
+
+fn content_source(
+    object: &Map<String, Value>,
+    text: String,
+) -> Result<(Source, TokenizeShape), RequestError> {
+    expect_only(object, CONTENT_KEYS)?;
+    let source = Source::Text {
+        text,
+        bos: bos(flag(object, "add_special")?.unwrap_or(false)),
+        control_text: control_text(flag(object, "parse_special")?.unwrap_or(true)),
+    };
+    let pieces = pieces(flag(object, "with_pieces")?.unwrap_or(false));
+    Ok((source, TokenizeShape::Bare(pieces)))
+}
+
+fn prompt_source(
+    object: &Map<String, Value>,
+    text: String,
+) -> Result<(Source, TokenizeShape), RequestError> {
+    expect_only(object, PROMPT_KEYS)?;
+    let source = Source::Text {
+        text,
+        bos: bos(flag(object, "add_special_tokens")?.unwrap_or(true)),
+        control_text: ControlText::Parsed,
+    };
+    Ok((source, counted(object)?))
+}
+
+fn messages_source(
+    object: &Map<String, Value>,
+    limits: &Limits,
+) -> Result<(Source, TokenizeShape), RequestError> {
+    let given = |key: &str| object.get(key).filter(|value| !value.is_null());
+    let messages = given("messages").ok_or_else(|| RequestError::Missing {
+        param: "prompt".to_owned(),
+        expected: "one of 'prompt', 'messages' and 'content'".to_owned(),
+    })?;
+    expect_only(object, MESSAGES_KEYS)?;
+    // The template writes the BOS.
+    if flag(object, "add_special_tokens")? == Some(true) {
+        return Err(unsupported("add_special_tokens", &[Neutral::Flag(false)]));
+    }
+    let source = Source::Messages {
+        messages: read_messages(messages, limits)?,
+        turn: turn(flag(object, "add_generation_prompt")?),
+        template_variables: template_variables(given("chat_template_kwargs").cloned())?,
+    };
+    Ok((source, counted(object)?))
+}
+
+fn counted(object: &Map<String, Value>) -> Result<TokenizeShape, RequestError> {
+    let told = flag(object, "return_token_strs")?.unwrap_or(false);
+    Ok(TokenizeShape::Counted(pieces(told)))
+}
+
+/// Refuses keys that are known and would be ignored: those of the other shapes, and what
+/// completion requests refuse as well. Other keys are passed over.
+fn expect_only(object: &Map<String, Value>, read: &[&str]) -> Result<(), RequestError> {
+    let shapes = [CONTENT_KEYS, PROMPT_KEYS, MESSAGES_KEYS];
+    for (key, value) in object {
+        if value.is_null() || read.contains(&key.as_str()) {
+            continue;
+        }
+        if shapes.iter().any(|keys| keys.contains(&key.as_str())) {
+            return Err(unsupported(key, &[]));
+        }
+        expect_built(key, value)?;
+    }
+    Ok(())
 }
 
 fn bos(adds: bool) -> Bos {

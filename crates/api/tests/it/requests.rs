@@ -181,3 +181,48 @@ fn ids_to_be_made_into_text_are_never_narrowed() {
         assert_eq!(read(tokens).expect_err(tokens).param(), Some(param));
     }
 }
+
+#[test]
+fn what_a_tokenize_request_of_its_shape_would_ignore_is_refused() {
+    let refused = |body: &str| {
+        let error = TokenizeRequest::parse(body.as_bytes(), &LIMITS).expect_err(body);
+        error.param().map(str::to_owned)
+    };
+    let messages = r#""messages":[{"role":"user","content":"a"}]"#;
+    for (body, param) in [
+        (r#"{"content":"a","prompt":"b"}"#.to_owned(), "prompt"),
+        (
+            r#"{"prompt":"a","add_special":false}"#.to_owned(),
+            "add_special",
+        ),
+        (
+            r#"{"content":"a","return_token_strs":true}"#.to_owned(),
+            "return_token_strs",
+        ),
+        (format!(r#"{{{messages},"prompt":"b"}}"#), "messages"),
+        (
+            format!(r#"{{{messages},"add_special_tokens":true}}"#),
+            "add_special_tokens",
+        ),
+        (
+            format!(r#"{{{messages},"continue_final_message":true}}"#),
+            "continue_final_message",
+        ),
+        (
+            format!(r#"{{{messages},"chat_template":"x"}}"#),
+            "chat_template",
+        ),
+    ] {
+        assert_eq!(refused(&body).as_deref(), Some(param), "{body}");
+    }
+    for accepted in [
+        r#""add_special_tokens":false"#,
+        r#""tools":[]"#,
+        r#""continue_final_message":false"#,
+        r#""prompt":null"#,
+        r#""of_no_dialect":1"#,
+    ] {
+        let body = format!("{{{messages},{accepted}}}");
+        TokenizeRequest::parse(body.as_bytes(), &LIMITS).expect(accepted);
+    }
+}
