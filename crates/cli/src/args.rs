@@ -60,14 +60,6 @@ pub struct ComputeArgs {
     /// Element type of cached keys and values.
     #[arg(long, env = "FULCRUM_KV_TYPE", value_enum, default_value_t = KvType::F16)]
     pub kv_type: KvType,
-    /// Longest sequence in tokens, prompt and answer together [default: what the model was made for].
-    #[arg(
-        long,
-        alias = "max-model-len",
-        env = "FULCRUM_CONTEXT",
-        value_name = "TOKENS"
-    )]
-    pub context: Option<NonZeroUsize>,
 }
 
 /// Element type of cached keys and values.
@@ -86,6 +78,14 @@ pub enum KvType {
 pub struct ServeArgs {
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Longest sequence in tokens, prompt and answer together [default: what the model was made for].
+    #[arg(
+        long,
+        alias = "max-model-len",
+        env = "FULCRUM_CONTEXT",
+        value_name = "TOKENS"
+    )]
+    pub context: Option<NonZeroUsize>,
 
     /// Address to listen on.
     #[arg(
@@ -134,7 +134,7 @@ pub struct ServeArgs {
     )]
     pub served_model_name: Vec<String>,
 
-    /// Memory for cached keys and values, in MiB [default: what 64 sequences of 1,024 tokens need, at most a quarter of memory, at least one context].
+    /// Memory for cached keys and values, in MiB [default: what 32,768 tokens or one context need, whichever is more, but at most a quarter of memory].
     #[arg(
         long,
         env = "FULCRUM_KV_CACHE_MIB",
@@ -233,6 +233,14 @@ pub enum LogFormat {
 pub struct RunArgs {
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Longest conversation in tokens [default: what the model was made for, at most 8192].
+    #[arg(
+        long,
+        alias = "max-model-len",
+        env = "FULCRUM_CONTEXT",
+        value_name = "TOKENS"
+    )]
+    pub context: Option<NonZeroUsize>,
     /// The prompt; without it, a chat starts. `-` reads it from standard input.
     pub prompt: Option<String>,
     /// System message that opens the conversation.
@@ -328,6 +336,12 @@ mod tests {
         let typed = "fulcrum serve --max-model-len 2048 --max-num-seqs 8 --max-num-batched-tokens 256 --served-model-name a \
                      --block-size 16 --scheduling-policy fcfs --enable-prefix-caching --max-num-queued-reqs 4";
         Cli::try_parse_from(typed.split_whitespace()).expect("each of them exists");
+    }
+
+    #[test]
+    fn a_flag_that_a_subcommand_would_ignore_is_not_one_of_its_flags() {
+        let logits = "fulcrum logits --prompt a --out f --context 5";
+        assert!(Cli::try_parse_from(logits.split_whitespace()).is_err());
     }
 
     #[test]

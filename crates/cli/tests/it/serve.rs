@@ -134,6 +134,37 @@ fn more_cache_than_memory_is_refused_by_its_flag() {
     );
 }
 
+#[test]
+fn a_context_that_cannot_be_had_is_refused_and_not_cut() {
+    let tiny = Tiny::new();
+    let serve = [
+        "serve",
+        "--model",
+        tiny.model(),
+        "--port",
+        "0",
+        "--context",
+        "100000",
+    ];
+    let run = [
+        "run",
+        "--model",
+        tiny.model(),
+        "--context",
+        "100000",
+        "hello",
+    ];
+    for arguments in [&serve[..], &run[..]] {
+        let output = tiny.run(arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("--context 100000: the model was made for 2048 tokens"),
+            "{said}"
+        );
+    }
+}
+
 /// Case F5.
 #[test]
 fn a_signal_ends_an_idle_server_with_success() {
