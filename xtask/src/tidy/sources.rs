@@ -16,16 +16,22 @@ pub struct Source {
 }
 
 impl Source {
-    /// Lines with their 1-based numbers, without those of the `#[cfg(test)]` module at the end.
+    /// Lines with their 1-based numbers, without those of the test module at the end. Only a
+    /// module with a body ends what is shipped: `#[cfg(test)] mod definition;` stands at the top.
     fn shipped_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let is_test_file = self.path.contains("/tests/")
             || self.path.ends_with("/tests.rs")
             || self.path.contains("/examples/")
             || self.path.contains("/benches/");
+        let num_shipped = match self.text.find("\n#[cfg(test)]\nmod tests {") {
+            _ if is_test_file => 0,
+            Some(at) => self.text[..=at].lines().count(),
+            None => usize::MAX,
+        };
         self.text
             .lines()
             .enumerate()
-            .take_while(move |(_, line)| !is_test_file && !line.starts_with("#[cfg(test)]"))
+            .take(num_shipped)
             .map(|(idx, line)| (idx + 1, line))
             .filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
@@ -227,10 +233,18 @@ mod tests {
         assert_eq!(
             faults_of(
                 "crates/sched/src/a.rs",
-                "//! A.\n#[cfg(test)]\nlet t = Instant::now();\n"
+                "//! A.\n#[cfg(test)]\nmod tests {\n    let t = Instant::now();\n}\n"
             )
             .len(),
             0
+        );
+        assert_eq!(
+            faults_of(
+                "crates/engine/src/choose/a.rs",
+                "//! A.\n#[cfg(test)]\nmod tests;\nlet t = Instant::now();\n"
+            )
+            .len(),
+            1
         );
         assert_eq!(
             faults_of(
