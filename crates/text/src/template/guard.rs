@@ -30,6 +30,29 @@ use super::{Rendered, TemplateError};
 const MARKERS: [std::ops::RangeInclusive<char>; 2] =
     ['\u{fdd0}'..='\u{fdef}', '\u{f0000}'..='\u{10fffd}'];
 
+/// Keys that the API itself gives to messages, calls and tools. They stay whole even where a vocabulary has a control
+/// token that looks like one or begins like its end: broken, no template would find them.
+const FIELD_NAMES: [&str; 18] = [
+    "arguments",
+    "content",
+    "description",
+    "enum",
+    "function",
+    "id",
+    "name",
+    "parameters",
+    "properties",
+    "reasoning_content",
+    "required",
+    "role",
+    "strict",
+    "text",
+    "thinking",
+    "tool_call_id",
+    "tool_calls",
+    "type",
+];
+
 /// Knows the control texts.
 pub(super) struct ControlGuard {
     /// Sorted, so that those with a given beginning lie together.
@@ -106,8 +129,12 @@ impl ControlGuard {
         breaks.pop();
         let mut plain: Vec<Range<usize>> = Vec::new();
         for found in self.finder.find_overlapping_iter(&text) {
+            // The marker of a text of one character stands behind it.
+            let first = text[found.start()..].chars().next();
+            let after_first = found.start() + first.map_or(0, char::len_utf8);
             let next_break = breaks.partition_point(|&at| at <= found.start());
-            if breaks.get(next_break).is_some_and(|&at| at < found.end()) {
+            let is_typed = |&at: &usize| at < found.end() || at == after_first;
+            if breaks.get(next_break).is_some_and(is_typed) {
                 plain.push(found.range());
             }
         }
@@ -171,7 +198,7 @@ fn collect_markers(text: &str, found: &mut HashSet<char>) {
     found.extend(text.chars().filter(is_marker));
 }
 
-/// Applies `change` to every string in `value`, object keys included.
+/// Applies `change` to every string in `value`, object keys included unless they are [`FIELD_NAMES`].
 fn replace_strings(value: &mut Value, change: &mut impl FnMut(&str) -> Option<String>) {
     match value {
         Value::String(text) => {
@@ -188,7 +215,11 @@ fn replace_strings(value: &mut Value, change: &mut impl FnMut(&str) -> Option<St
             let old = std::mem::take(fields);
             for (key, mut field) in old {
                 replace_strings(&mut field, change);
-                fields.insert(change(&key).unwrap_or(key), field);
+                let changed = match FIELD_NAMES.contains(&key.as_str()) {
+                    true => None,
+                    false => change(&key),
+                };
+                fields.insert(changed.unwrap_or(key), field);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => (),

@@ -5,7 +5,8 @@
 //! the shape the template can read (`messages.rs`), and remembers which control-token texts were typed by a
 //! user and not written by the template (`guard.rs`), so that a message can never forge a turn.
 //!
-//! A template is foreign code: rendering is bounded in steps, memory and output.
+//! A template is foreign code: it is bounded in size and depth before it is parsed (`bounds.rs`), and its rendering in
+//! steps, memory and output, and in the size and depth of its values (`keep.rs`).
 //!
 //! Not here: which conversations the server accepts, and the tokens (`Tokenizer::encode_chat`).
 //!
@@ -14,7 +15,11 @@
 mod guard;
 mod messages;
 mod python;
+
 mod tags;
+
+mod bounds;
+mod keep;
 
 use std::fmt;
 use std::io;
@@ -24,21 +29,43 @@ use std::time::SystemTime;
 use minijinja::{Environment, ErrorKind, syntax::SyntaxConfig};
 use serde_json::{Map, Value, json};
 
+use bounds::{NameKind, Named};
 use guard::ControlGuard;
 use messages::MessageShape;
 
-/// Bounds on one rendering.
+/// Bounds on a template and on one rendering.
 struct Limits {
+    /// Bytes of a template's source. The longest we know has 17 thousand.
+    source_bytes_max: usize,
+    /// Depth of the syntax tree of an expression, its operators counted. Parsing, compiling and dropping it recurse as
+    /// deep; all that these limits let through was measured to need less than 256 KiB of stack, an eighth of what a
+    /// server's blocking threads have. People write a few dozen.
+    expression_depth_max: usize,
+    /// Brackets within one another, each of which counts several times against minijinja's own limit of 150.
+    bracket_depth_max: usize,
+    /// Depth of the blocks around a place, where each `elif` counts as one: it is parsed as a block in an `else`.
+    block_depth_max: usize,
+    /// Depth of a value. Messages from JSON are at most 128 deep.
+    value_depth_max: usize,
+    /// Items of a value, those of its items included.
+    value_items_max: u64,
     /// Engine instructions, where 64 bytes of created text or lists also count as one. It bounds time (well below a
     /// second) and memory (128 MiB). A turn takes a few dozen steps in the templates we know.
     steps_max: u64,
-    /// Bytes of the finished prompt: far more than any context window holds.
+    /// Bytes of the finished prompt, and of the texts in one value: four times what a context window of a million
+    /// tokens holds.
     output_bytes_max: usize,
 }
 
 const LIMITS: Limits = Limits {
+    source_bytes_max: 256 << 10,
+    expression_depth_max: 256,
+    bracket_depth_max: 32,
+    block_depth_max: 128,
+    value_depth_max: 160,
+    value_items_max: 1_000_000,
     steps_max: 2_000_000,
-    output_bytes_max: 64 << 20,
+    output_bytes_max: 16 << 20,
 };
 
 const TEMPLATE_NAME: &str = "chat template";
@@ -46,7 +73,7 @@ const TEMPLATE_NAME: &str = "chat template";
 /// Why a template cannot be used or a conversation not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// The template does not parse.
+    /// The template does not parse, names what does not exist, or is nested too deeply.
     #[error("chat template, line {line}: {reason}")]
     Syntax {
         /// 1-based line.
@@ -60,7 +87,7 @@ pub enum TemplateError {
         /// The template's own words.
         reason: String,
     },
-    /// Rendering took too many steps or gave too much text.
+    /// The template is too long, or rendering took too many steps or gave too much text.
     #[error("chat template exceeds its limit of {limit}")]
     TooMuch {
         /// Which limit.
@@ -105,7 +132,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// [`TemplateError::Syntax`].
+    /// [`TemplateError::Syntax`], and [`TemplateError::TooMuch`] for a source of more than 256 KiB.
     pub fn compile(
         source: &str,
         bos: &str,
@@ -235,17 +262,44 @@ fn environment(source: &str) -> Result<Environment<'static>, TemplateError> {
         .lstrip_blocks(true)
         .build()
         .expect("default delimiters");
-    environment.set_syntax(syntax);
+    environment.set_syntax(syntax.clone());
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_fuel(Some(LIMITS.steps_max));
     python::add_to(&mut environment);
+    keep::add_to(&mut environment);
+    let bounded = bounds::bounded(&tags::adapted(source), &syntax)?;
+    for named in &bounded.names {
+        check_known(&environment, named)?;
+    }
     environment
-        .add_template_owned(TEMPLATE_NAME, tags::adapted(source))
-        .map_err(|error| TemplateError::Syntax {
-            line: error.line().unwrap_or(1),
-            reason: reason_of(&error),
-        })?;
+        .add_template_owned(TEMPLATE_NAME, bounded.source)
+        .map_err(|error| syntax_error(&error))?;
     Ok(environment)
+}
+
+fn check_known(environment: &Environment<'_>, named: &Named) -> Result<(), TemplateError> {
+    let (question, kind) = match named.kind {
+        NameKind::Filter => ("name is filter", "filter"),
+        NameKind::Test => ("name is test", "test"),
+    };
+    let is_known = environment
+        .compile_expression(question)
+        .and_then(|question| question.eval(minijinja::context! { name => named.name.as_str() }))
+        .map_err(|error| syntax_error(&error))?;
+    match is_known.is_true() {
+        true => Ok(()),
+        false => Err(TemplateError::Syntax {
+            line: named.line,
+            reason: format!("unknown {kind}: {}", named.name),
+        }),
+    }
+}
+
+fn syntax_error(error: &minijinja::Error) -> TemplateError {
+    TemplateError::Syntax {
+        line: error.line().unwrap_or(1),
+        reason: reason_of(error),
+    }
 }
 
 fn render_error(error: &minijinja::Error) -> TemplateError {
@@ -254,9 +308,13 @@ fn render_error(error: &minijinja::Error) -> TemplateError {
             reason: message.to_owned(),
         };
     }
+    if let Some(limit) = keep::reached_limit(error) {
+        let limit = limit.to_owned();
+        return TemplateError::TooMuch { limit };
+    }
     let limit = match error.kind() {
         ErrorKind::OutOfFuel => format!("{} steps", LIMITS.steps_max),
-        ErrorKind::WriteFailure => format!("{} bytes of output", LIMITS.output_bytes_max),
+        ErrorKind::WriteFailure => output_limit(),
         _ => {
             let line = error.line().unwrap_or(0);
             let reason = format!("line {line}: {}", reason_of(error));
@@ -273,7 +331,11 @@ fn reason_of(error: &minijinja::Error) -> String {
     }
 }
 
-/// Collects the prompt up to the limit.
+fn output_limit() -> String {
+    format!("{} bytes of output", LIMITS.output_bytes_max)
+}
+
+/// Collects text up to the limit.
 struct BoundedOutput(Vec<u8>);
 
 impl io::Write for BoundedOutput {

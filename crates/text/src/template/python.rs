@@ -7,12 +7,16 @@ use std::io;
 use std::time::SystemTime;
 
 use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
-use minijinja::value::{Kwargs, Rest};
+use minijinja::formatting::FormatStyle;
+use minijinja::value::{Kwargs, Rest, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
+use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
+use super::keep::too_much;
 use super::tags::{ITERABLE_FILTER, python_iterable};
+use super::{BoundedOutput, output_limit};
 
 /// The variable that tells `tojson` which character is our own mark. Not an identifier, so no
 /// template can name it.
@@ -20,9 +24,10 @@ pub(super) const MARKER_VARIABLE: &str = "control text marker";
 
 /// Adds what Jinja as `transformers` sets it up has and minijinja has not.
 pub(super) fn add_to(environment: &mut Environment<'static>) {
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(python_method);
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", tojson);
+    environment.add_filter("format", format_filter);
     environment.add_filter(ITERABLE_FILTER, python_iterable);
     set_clock(environment, SystemTime::now);
 }
@@ -53,6 +58,55 @@ impl fmt::Display for Raised {
 }
 
 impl std::error::Error for Raised {}
+
+/// Methods of strings, lists and dicts, where `str.format` pays for its text before it makes it.
+fn python_method(
+    state: &mut State,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    if let (Some(text), "format") = (value.as_str(), method) {
+        pay_for_format(state, text, arguments)?;
+    }
+    unknown_method_callback(state, value, method, arguments)
+}
+
+/// `'%s'|format(x)`, paid for likewise.
+fn format_filter(
+    state: &State,
+    format: &str,
+    arguments: Rest<ValueOrKwargs>,
+) -> Result<String, Error> {
+    let arguments = arguments.into_values();
+    pay_for_format(state, format, &arguments)?;
+    minijinja::formatting::format(FormatStyle::Printf, format, &arguments)
+}
+
+fn pay_for_format(state: &State, format: &str, arguments: &[Value]) -> Result<(), Error> {
+    /// minijinja's own price of text.
+    const BYTES_PER_STEP: u64 = 64;
+    state.consume_fuel(formatted_bytes_max(format, arguments) / BYTES_PER_STEP)
+}
+
+/// Bytes that `format.format(arguments)` may have: a short text says `{:>1000000000}` or names a long one many times.
+fn formatted_bytes_max(format: &str, arguments: &[Value]) -> u64 {
+    let numbers = format.split(|c: char| !c.is_ascii_digit());
+    let widths = numbers
+        .filter(|digits| !digits.is_empty())
+        .map(|digits| digits.parse().unwrap_or(u64::MAX))
+        .fold(0, u64::saturating_add);
+    let num_bytes = |argument: &Value| match argument.as_str() {
+        Some(text) => text.len(),
+        None => argument.to_string().len(),
+    };
+    let longest = arguments.iter().map(num_bytes).max().unwrap_or(0) as u64;
+    let num_fields = format
+        .bytes()
+        .filter(|byte| matches!(byte, b'{' | b'%'))
+        .count() as u64;
+    widths.saturating_add(num_fields.saturating_mul(longest))
+}
 
 fn raise_exception(message: String) -> Result<Value, Error> {
     Err(invalid(message.clone()).with_source(Raised(message)))
@@ -125,12 +179,17 @@ fn tojson(
     if sort_keys {
         json.sort_all_objects();
     }
-    let mut bytes = Vec::new();
+    let mut output = BoundedOutput(Vec::new());
     json.serialize(&mut serde_json::Serializer::with_formatter(
-        &mut bytes, style,
+        &mut output,
+        style,
     ))
-    .map_err(failed)?;
-    Ok(String::from_utf8(bytes).expect("JSON text is UTF-8"))
+    .map_err(|error| match error.is_io() {
+        // Indents and separators may be long, and are written for each item.
+        true => too_much(output_limit()),
+        false => failed(error),
+    })?;
+    Ok(String::from_utf8(output.0).expect("JSON text is UTF-8"))
 }
 
 /// Python takes a number of spaces or the text itself.

@@ -276,3 +276,16 @@ fn tool_call_arguments_are_an_object_where_the_template_prints_json() {
         "<{\"a\": \"é\"}>"
     );
 }
+
+/// A control token may be spelled like a key, or begin like the end of one.
+#[test]
+fn the_keys_of_messages_are_found_whatever_the_control_tokens_are() {
+    let controls = vec!["content".to_owned(), "t>".to_owned(), "e".to_owned()];
+    let source = "{{ messages[0]['role'] + ': ' + messages[0]['content'] }}";
+    let template = ChatTemplate::compile(source, "", "", controls).unwrap();
+    let message = json!({"role": "user", "content": "content"});
+    let rendered = template.render(&[message], true, &Map::new()).unwrap();
+    assert_eq!(rendered.text, "user: content");
+    // What was typed is still no token.
+    assert_eq!(rendered.plain, [2..3, 6..13]);
+}

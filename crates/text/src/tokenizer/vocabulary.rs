@@ -15,6 +15,10 @@ use super::{TokenId, TokenizerError, require};
 const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
 pub(super) const TOKEN_TYPE_KEY: &str = "tokenizer.ggml.token_type";
 
+/// Bytes of a control token's text; those we know have at most 40. The end of every message is compared with the
+/// beginnings of control texts, which takes time in the square of their length.
+const CONTROL_BYTES_MAX: usize = 512;
+
 /// What a token is for: `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
@@ -44,6 +48,14 @@ impl TokenKind {
 
     pub(super) fn is_control(self) -> bool {
         matches!(self, TokenKind::Control | TokenKind::Unknown)
+    }
+
+    /// Whether text that anybody may have typed can become such a token.
+    fn is_text(self) -> bool {
+        matches!(
+            self,
+            TokenKind::Normal | TokenKind::UserDefined | TokenKind::Byte
+        )
     }
 
     pub(super) fn is_user_defined(self) -> bool {
@@ -80,6 +92,10 @@ impl Vocabulary {
             })?;
             vocabulary.push(text)?;
         }
+        if vocabulary.kinds.iter().all(|kind| !kind.is_text()) {
+            let reason = "no token stands for ordinary text: all are control, unknown or unused";
+            return Err(TokenizerError::bad_key(TOKEN_TYPE_KEY, reason));
+        }
         Ok(vocabulary)
     }
 
@@ -93,6 +109,13 @@ impl Vocabulary {
         let kind = &mut self.kinds[token.0 as usize];
         if kind.is_user_defined() && is_end_text(text) {
             *kind = TokenKind::Control;
+        }
+        if kind.is_control() && text.len() > CONTROL_BYTES_MAX {
+            let (id, num_bytes) = (token.0, text.len());
+            let reason = format!(
+                "token {id} is a control token of {num_bytes} bytes, at most {CONTROL_BYTES_MAX} are supported"
+            );
+            return Err(TokenizerError::bad_key(TOKENS_KEY, reason));
         }
         self.texts.push(text.as_bytes());
         self.text_bytes_max = self.text_bytes_max.max(text.len());

@@ -177,3 +177,27 @@ fn sentencepiece_needs_a_token_for_every_byte_or_for_the_unknown() {
         "tokenizer key tokenizer.ggml.unknown_token_id: missing, and there is not a token for each byte either",
     );
 }
+
+#[test]
+fn a_vocabulary_of_control_tokens_only_is_refused() {
+    for kind in [2, CONTROL, 5] {
+        check(
+            &small_bpe().with("tokenizer.ggml.token_type", vec![kind; 258]),
+            "tokenizer key tokenizer.ggml.token_type: no token stands for ordinary text: \
+             all are control, unknown or unused",
+        );
+    }
+}
+
+#[test]
+fn a_control_token_of_thousands_of_characters_is_refused() {
+    let file = |num_bytes| {
+        let text = "<".repeat(num_bytes);
+        bpe("gpt-2", &[(&text, CONTROL)], &[])
+    };
+    check(
+        &file(10_000),
+        "tokenizer key tokenizer.ggml.tokens: token 0 is a control token of 10000 bytes, at most 512 are supported",
+    );
+    try_tokenizer(&file(512)).unwrap();
+}
