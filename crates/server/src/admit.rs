@@ -34,11 +34,47 @@ impl Admission<'_> {
 
     /// Each prompt is a sequence of its own.
     pub fn completion(&self, request: &CompletionRequest) -> Result<Vec<engine::Request>, Refusal> {
+        self.expect_prompts_fit(request.prompts.len())?;
         let admit = |prompt| {
             let tokens = self.encode_prompt(prompt, request.bos)?;
             self.request("prompt", tokens, &request.generation)
         };
-        request.prompts.iter().map(admit).collect()
+        let sequences = request.prompts.iter().map(admit);
+        let sequences = sequences.collect::<Result<Vec<_>, _>>()?;
+        self.expect_prompt_tokens_fit(&sequences)?;
+        Ok(sequences)
+    }
+
+    /// All prompts of a request are taken at once or none is, so more than an idle server has
+    /// places for would hear "try again" for ever.
+    fn expect_prompts_fit(&self, num_prompts: usize) -> Result<(), Refusal> {
+        let limits = &self.serving.facts.engine_limits;
+        let num_places = limits
+            .num_sequences_max
+            .saturating_add(limits.num_waiting_max);
+        if num_prompts <= num_places {
+            return Ok(());
+        }
+        let reason = format!(
+            "has {num_prompts} prompts, but this server has places for {num_places} ({} running and {} queued)",
+            limits.num_sequences_max, limits.num_waiting_max,
+        );
+        Err(for_model("prompt", reason))
+    }
+
+    /// The same for their tokens. A single prompt may be longer than the queue's bound: it is
+    /// taken when no other waits.
+    fn expect_prompt_tokens_fit(&self, sequences: &[engine::Request]) -> Result<(), Refusal> {
+        let num_tokens_max = self.serving.facts.engine_limits.num_waiting_tokens_max;
+        let num_tokens: usize = sequences.iter().map(|each| each.prompt.len()).sum();
+        if sequences.len() < 2 || num_tokens <= num_tokens_max {
+            return Ok(());
+        }
+        let reason = format!(
+            "has {num_tokens} tokens in {} prompts, but this server's queue holds {num_tokens_max}",
+            sequences.len(),
+        );
+        Err(for_model("prompt", reason))
     }
 
     /// The tokens of a conversation; message text never becomes control tokens.

@@ -91,9 +91,9 @@ fn a_request_that_fits_only_in_part_leaves_nothing_behind() {
     running.gate.allow(Some(1));
     let events = running.stream("/v1/chat/completions", &chat());
     running.until("vllm:num_requests_running", 1.0);
-    let four = json!({"prompt": ["5", "5", "5", "5"], "temperature": 0});
+    let three = json!({"prompt": ["5", "5", "5"], "temperature": 0});
     assert_eq!(
-        refusal(running.post("/v1/completions", &four)).2,
+        refusal(running.post("/v1/completions", &three)).2,
         "queue_full"
     );
     running.gate.allow(None);
@@ -101,6 +101,50 @@ fn a_request_that_fits_only_in_part_leaves_nothing_behind() {
     running.until("vllm:num_requests_waiting{", 0.0);
     running.until("vllm:num_requests_running", 0.0);
     running.canary();
+}
+
+/// Case F6: "try again" would never come true.
+#[test]
+fn more_prompts_than_an_idle_server_has_places_for_are_the_callers_fault() {
+    let mut setup = Setup::new();
+    setup.model.limits.num_sequences_max = 2;
+    setup.model.limits.num_waiting_max = 5;
+    let running = setup.start();
+    let prompts = |num: usize| json!({"prompt": vec!["5"; num], "temperature": 0});
+    let reply = running.post("/v1/completions", &prompts(8));
+    assert_eq!(reply.status, 400);
+    assert_eq!(reply.header("retry-after"), None);
+    let error = reply.json()["error"].clone();
+    assert_eq!(error["param"], "prompt");
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("8 prompts") && message.contains("places for 7"),
+        "{message}"
+    );
+    let all = running.post("/v1/completions", &prompts(7));
+    assert_eq!(all.status, 200);
+    assert_eq!(all.json()["choices"].as_array().unwrap().len(), 7);
+}
+
+/// Case F6.
+#[test]
+fn prompts_with_more_tokens_than_the_queue_can_ever_hold_are_the_callers_fault() {
+    let mut setup = Setup::new();
+    setup.model.limits.num_waiting_tokens_max = 300;
+    let running = setup.start();
+    let prompt = "5".repeat(200);
+    let two = json!({"prompt": [prompt, prompt], "max_tokens": 5, "temperature": 0});
+    let reply = running.post("/v1/completions", &two);
+    assert_eq!(reply.status, 400);
+    let error = reply.json()["error"].clone();
+    assert_eq!(error["param"], "prompt");
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("400 tokens") && message.contains("holds 300"),
+        "{message}"
+    );
+    let one = json!({"prompt": "5".repeat(400), "max_tokens": 5, "temperature": 0});
+    assert_eq!(running.post("/v1/completions", &one).status, 200);
 }
 
 /// Case F7.
