@@ -1,12 +1,11 @@
 //! Reading a body: bounded in size, in time, and in what all bodies together may take.
 //!
 //! Bytes are paid for from a shared budget as they arrive, so a thousand slow uploads
-//! cannot fill the memory. A body that is refused is still read to its end (dropped, up
-//! to a bound): a client that writes everything before it reads would otherwise see a
-//! reset connection in place of the reason.
+//! cannot fill the memory.
+//!
+//! Not here: what becomes of a body that was refused (`unread.rs`).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -29,17 +28,10 @@ pub(crate) struct Received {
 pub(crate) async fn receive(shared: &Arc<Shared>, request: Request) -> Result<Received, Refusal> {
     let limits = &shared.config.limits;
     let (head, mut body) = request.into_parts();
-    let received = match declared(&head.headers, limits) {
-        Ok(()) => match tokio::time::timeout(limits.body_read, collect(shared, &mut body)).await {
-            Ok(received) => received,
-            Err(_elapsed) => return Err(Refusal::BodyIncomplete),
-        },
-        Err(refusal) => Err(refusal),
-    };
-    if received.is_err() && !expects_continue(&head.headers) {
-        discard(body, limits.discard_bytes_max, limits.discard).await;
-    }
-    received
+    declared(&head.headers, limits)?;
+    tokio::time::timeout(limits.body_read, collect(shared, &mut body))
+        .await
+        .unwrap_or(Err(Refusal::BodyIncomplete))
 }
 
 /// What the head alone tells.
@@ -68,12 +60,6 @@ fn is_json(headers: &HeaderMap) -> bool {
     let essence = essence.trim().to_ascii_lowercase();
     essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"))
-}
-
-/// The client waits for permission to send: refusing it is enough.
-fn expects_continue(headers: &HeaderMap) -> bool {
-    let expect = headers.get(header::EXPECT).map(|value| value.as_bytes());
-    expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }
 
 async fn collect(shared: &Arc<Shared>, body: &mut Body) -> Result<Received, Refusal> {
@@ -108,21 +94,6 @@ async fn collect(shared: &Arc<Shared>, body: &mut Body) -> Result<Received, Refu
         bytes: bytes.freeze(),
         _budget: budget,
     })
-}
-
-/// Reads on and forgets, within bounds.
-async fn discard(mut body: Body, bytes_max: usize, limit: Duration) {
-    let reading = async {
-        let mut num_bytes = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            num_bytes += frame.data_ref().map_or(0, Bytes::len);
-            if num_bytes > bytes_max {
-                break;
-            }
-        }
-    };
-    // Past the limit the client gets the answer and a closed connection, whatever it sends.
-    let _ = tokio::time::timeout(limit, reading).await;
 }
 
 #[cfg(test)]

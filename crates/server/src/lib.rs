@@ -14,7 +14,8 @@
 mod routes; // which path means what, and what stands around them all
 
 mod body; // bytes, bounded
-mod offload; // long work away from the async workers
+mod offload;
+mod unread; // what a refusal left of a body // long work away from the async workers
 
 mod admit; // every parameter against the model; the engine's request
 mod answer; // submit, then stream or collect

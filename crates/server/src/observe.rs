@@ -1,4 +1,5 @@
-//! Around every request: an id, a count, a line in the log, and no panic that escapes.
+//! Around every request: an id, a count, a line in the log, no panic that escapes, and no
+//! refusal that a client cannot see for still sending.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 
 use crate::errors::{Refusal, Refused};
 use crate::state::Shared;
+use crate::unread::Unread;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longer ids are replaced: they are echoed and logged.
@@ -36,6 +38,8 @@ pub(crate) async fn observe(
         began: Instant::now(),
         counted: false,
     };
+    let limits = seen.shared.config.limits;
+    let (request, unread) = Unread::lend(request);
     let mut response = match head_too_large(&request, &seen.shared) {
         Some(refusal) => refusal.into_response(),
         None => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
@@ -44,6 +48,12 @@ pub(crate) async fn observe(
             Err(_panic) => Refusal::Panicked.into_response(),
         },
     };
+    if let Some(Refused(refusal)) = response.extensions().get() {
+        // One whose time to send a body is up gets no more of it.
+        if !matches!(refusal, Refusal::BodyIncomplete) {
+            unread.discard(&limits).await;
+        }
+    }
     seen.answered(&response);
     response.headers_mut().insert(REQUEST_ID, id);
     response

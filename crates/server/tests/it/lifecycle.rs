@@ -11,7 +11,7 @@ use crate::harness::{DEADLINE, Running, Setup, chat, refusal};
 use crate::http::Frame;
 
 /// A server whose model is there only when the test says so.
-fn held_in_loading() -> (Running, mpsc::Sender<()>) {
+pub fn held_in_loading() -> (Running, mpsc::Sender<()>) {
     let (release, released) = mpsc::channel::<()>();
     let Setup { config, model } = Setup::new();
     let gate = std::sync::Arc::clone(&model.gate);

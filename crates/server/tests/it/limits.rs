@@ -4,9 +4,11 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use serde_json::json;
+use server::Phase;
 
-use crate::harness::{Setup, chat, refusal};
+use crate::harness::{Running, Setup, chat, refusal};
 use crate::http::{self, Frame};
+use crate::lifecycle::held_in_loading;
 
 /// Case F6.
 #[test]
@@ -173,6 +175,50 @@ fn a_body_too_large_is_413_even_for_a_client_that_writes_it_all_first() {
     running.canary();
 }
 
+/// Case F7: the body of a refusal that was made without it is read all the same.
+#[test]
+fn a_refusal_made_before_the_body_came_reaches_a_client_that_writes_it_all_first() {
+    let body = json!({"prompt": "x".repeat(20 * 1024 * 1024)});
+    let body = body.to_string();
+    let ask = |running: &Running, head: &str| {
+        let (status, _, code) = refusal(http::send(running.address, head, body.as_bytes()));
+        (status, code)
+    };
+    let post = "POST /v1/completions HTTP/1.1\r\ncontent-type: application/json";
+
+    let running = Setup::new().with_keys(&["sk-one"]).start();
+    assert_eq!(ask(&running, post), (401, "invalid_api_key".to_owned()));
+    let key = "authorization: Bearer sk-one";
+    let head = format!("POST /nowhere HTTP/1.1\r\n{key}");
+    assert_eq!(ask(&running, &head), (404, "unknown_url".to_owned()));
+    let head = format!("PUT /v1/completions HTTP/1.1\r\n{key}");
+    assert_eq!(ask(&running, &head), (405, "method_not_allowed".to_owned()));
+    let head = format!("POST /v1/completions HTTP/1.1\r\n{key}\r\ncontent-type: text/plain");
+    let refused = (415, "unsupported_media_type".to_owned());
+    assert_eq!(ask(&running, &head), refused);
+    let padding = "x".repeat(64 * 1024);
+    let head = format!("{post}\r\n{key}\r\nx-padding: {padding}");
+    assert_eq!(ask(&running, &head), (431, "headers_too_large".to_owned()));
+
+    let (running, release) = held_in_loading();
+    assert_eq!(ask(&running, post), (503, "model_loading".to_owned()));
+    drop(release);
+
+    let mut setup = Setup::new();
+    setup.model.limits.num_sequences_max = 1;
+    setup.model.limits.num_waiting_max = 1;
+    let running = setup.start();
+    running.gate.allow(Some(1));
+    let _first = running.stream("/v1/chat/completions", &chat());
+    running.until("vllm:num_requests_running", 1.0);
+    let _second = running.stream("/v1/chat/completions", &chat());
+    running.until("vllm:num_requests_waiting{", 1.0);
+    assert_eq!(ask(&running, post), (503, "queue_full".to_owned()));
+    running.shutdown.signal();
+    running.wait_for(Phase::Draining);
+    assert_eq!(ask(&running, post), (503, "shutting_down".to_owned()));
+}
+
 #[test]
 fn a_client_that_asks_first_need_not_send_what_is_too_large() {
     let mut setup = Setup::new();
@@ -180,6 +226,8 @@ fn a_client_that_asks_first_need_not_send_what_is_too_large() {
     let running = setup.start();
     let head = "POST /v1/completions HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1000000";
     assert_eq!(refusal(http::send(running.address, head, b"")).0, 413);
+    let running = Setup::new().with_keys(&["sk-one"]).start();
+    assert_eq!(refusal(http::send(running.address, head, b"")).0, 401);
 }
 
 /// Case F7.
@@ -210,19 +258,13 @@ fn one_connection_too_many_is_told_so() {
     let mut setup = Setup::new();
     setup.config.limits.num_connections_max = 3;
     let running = setup.start();
-    let idle: Vec<_> = (0..2).map(|_| http::connect(running.address)).collect();
-    running.until("fulcrum_http_connections", 3.0);
-    let third = http::connect(running.address);
-    // The place of the connection that asked may take a moment to be free again.
-    let refused = loop {
-        let reply = http::read_head(http::connect(running.address)).expect("it is told why");
-        if reply.status == 503 {
-            break reply;
-        }
-    };
+    // Connections are accepted in the order in which they were opened.
+    let idle: Vec<_> = (0..3).map(|_| http::connect(running.address)).collect();
+    let refused = http::read_head(http::connect(running.address)).expect("it is told why");
+    assert_eq!(refused.status, 503);
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(refused.json()["error"]["code"], "too_many_connections");
-    drop((idle, third));
+    drop(idle);
 }
 
 #[test]
