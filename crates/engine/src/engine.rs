@@ -101,8 +101,14 @@ impl Engine {
             // standstill since the last one.
             self.beat(Instant::now());
         }
-        for submission in submissions {
-            self.welcome(submission);
+        let welcome = |submission| self.welcome(submission);
+        let turned_away: Vec<_> = submissions.into_iter().filter_map(welcome).collect();
+        if !turned_away.is_empty() && self.answers.is_empty() {
+            // They still count as queued, and no step will follow that would correct it.
+            self.show_counts(0);
+        }
+        for (answer, reason) in turned_away {
+            self.report_end(answer, reason);
         }
         if is_someone_gone {
             self.cancel_abandoned();
@@ -119,8 +125,8 @@ impl Engine {
         }
     }
 
-    /// Hands a request to the scheduler.
-    fn welcome(&mut self, submission: Submission) {
+    /// Hands a request to the scheduler. Returns one that it would not have.
+    fn welcome(&mut self, submission: Submission) -> Option<(Answer, FinishReason)> {
         let Engine {
             vocabulary,
             vocab,
@@ -133,16 +139,13 @@ impl Engine {
         match self.scheduler.add(prompt, answer.max_tokens(), now) {
             Ok(seq) => {
                 self.answers.insert(seq, answer);
+                None
             }
             // The handle's checks are at least as strict, so this is our fault and not the caller's.
             Err(refusal) => {
                 tracing::error!(%refusal, "the scheduler refused an admitted request");
-                self.report_end(
-                    answer,
-                    FinishReason::Failed {
-                        message: refusal.to_string(),
-                    },
-                );
+                let message = refusal.to_string();
+                Some((answer, FinishReason::Failed { message }))
             }
         }
     }
@@ -247,3 +250,6 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("panic without a message").to_owned()
 }
+
+#[cfg(test)]
+mod tests;
