@@ -67,7 +67,7 @@ async fn collect(shared: &Arc<Shared>, body: &mut Body) -> Result<Received, Refu
     let mut bytes = BytesMut::new();
     let mut budget: Option<OwnedSemaphorePermit> = None;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_broken_off| Refusal::BodyIncomplete)?;
+        let frame = frame.map_err(|_| Refusal::BodyBroken)?;
         let Ok(part) = frame.into_data() else {
             continue;
         };

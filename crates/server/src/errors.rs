@@ -53,9 +53,12 @@ pub(crate) enum Refusal {
     /// The head is too large.
     #[error("the request's headers exceed {bytes_max} bytes")]
     HeadTooLarge { bytes_max: usize },
-    /// The body came too slowly, or broke off.
+    /// The body came too slowly.
     #[error("the body did not arrive completely in time")]
     BodyIncomplete,
+    /// The body ended before its declared length, or its chunks are none.
+    #[error("the body breaks off, or its framing is wrong")]
+    BodyBroken,
 
     // Load.
     /// The engine's queue is full.
@@ -97,9 +100,10 @@ pub(crate) enum QueueBound {
 impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Refusal::Request(_) | Refusal::ForModel { .. } | Refusal::ContextLength { .. } => {
-                StatusCode::BAD_REQUEST
-            }
+            Refusal::Request(_)
+            | Refusal::ForModel { .. }
+            | Refusal::ContextLength { .. }
+            | Refusal::BodyBroken => StatusCode::BAD_REQUEST,
             Refusal::UnknownModel { .. } | Refusal::UnknownRoute => StatusCode::NOT_FOUND,
             Refusal::UnknownMethod => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
@@ -140,6 +144,7 @@ impl Refusal {
             Refusal::BodyTooLarge { .. } => "body_too_large",
             Refusal::HeadTooLarge { .. } => "headers_too_large",
             Refusal::BodyIncomplete => "body_incomplete",
+            Refusal::BodyBroken => "body_broken",
             Refusal::QueueFull { .. } => "queue_full",
             Refusal::BodiesFull { .. } => "bodies_full",
             Refusal::Loading { .. } => "model_loading",
@@ -164,6 +169,7 @@ impl Refusal {
         "body_too_large",
         "headers_too_large",
         "body_incomplete",
+        "body_broken",
         "queue_full",
         "bodies_full",
         "model_loading",
@@ -235,6 +241,7 @@ impl IntoResponse for Refusal {
             self,
             Refusal::BodyTooLarge { .. }
                 | Refusal::BodyIncomplete
+                | Refusal::BodyBroken
                 | Refusal::Draining { .. }
                 | Refusal::CutOff { .. }
         );
@@ -287,6 +294,7 @@ mod tests {
             Refusal::BodyTooLarge { bytes_max: 1 },
             Refusal::HeadTooLarge { bytes_max: 1 },
             Refusal::BodyIncomplete,
+            Refusal::BodyBroken,
             Refusal::QueueFull {
                 bound: QueueBound::Tokens,
                 reason: text(),

@@ -113,9 +113,14 @@ impl Shared {
                 .iter()
                 .find(|name| *name == requested)
                 .map(String::as_str)
-                .ok_or_else(|| Refusal::UnknownModel {
-                    served: names.join(", "),
-                }),
+                .ok_or_else(|| self.unknown_model()),
+        }
+    }
+
+    /// Tells which models there are.
+    pub fn unknown_model(&self) -> Refusal {
+        Refusal::UnknownModel {
+            served: self.config.served_names.join(", "),
         }
     }
 

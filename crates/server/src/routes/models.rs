@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::answer::{ModelCard, ModelList, Never};
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 
@@ -28,9 +29,10 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, 
 
 pub(super) async fn show(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
     let serving = shared.loaded()?;
+    let Path(id) = id.map_err(|_not_utf8| shared.unknown_model())?;
     let name = shared.served_name(Some(&id))?;
     Ok(Json(card(name, serving)).into_response())
 }

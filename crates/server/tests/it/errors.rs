@@ -123,6 +123,15 @@ fn a_text_far_beyond_the_context_is_refused_without_being_encoded() {
 }
 
 #[test]
+fn a_model_name_that_is_not_utf8_is_unknown_like_any_other() {
+    let running = Setup::new().with_keys(&["sk-one"]).start();
+    let head = "GET /v1/models/%ff HTTP/1.1\r\nauthorization: Bearer sk-one";
+    let (status, param, code) = refusal(http::send(running.address, head, b""));
+    assert_eq!((status, code.as_str()), (404, "model_not_found"));
+    assert_eq!(param.as_deref(), Some("model"));
+}
+
+#[test]
 fn an_unknown_model_is_404_and_its_name_is_not_repeated() {
     let running = Setup::new().start();
     let mut body = chat();

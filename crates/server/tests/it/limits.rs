@@ -301,6 +301,27 @@ fn a_body_that_stops_coming_is_408() {
     running.canary();
 }
 
+/// Not 408, which clients take for a reason to send the same again.
+#[test]
+fn a_body_with_broken_framing_or_a_false_length_is_400_at_once() {
+    let running = Setup::new().start();
+    let post = "POST /v1/completions HTTP/1.1\r\nhost: t\r\ncontent-type: application/json";
+    for rest in [
+        "transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        "transfer-encoding: chunked\r\n\r\n2\r\n{}",
+        "content-length: 100\r\n\r\n{",
+    ] {
+        let mut socket = http::connect(running.address);
+        socket
+            .write_all(format!("{post}\r\n{rest}").as_bytes())
+            .unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let (status, _, code) = refusal(http::read_head(socket).unwrap());
+        assert_eq!((status, code.as_str()), (400, "body_broken"), "{rest:?}");
+    }
+    running.canary();
+}
+
 /// Case F6.
 #[test]
 fn bodies_together_may_take_only_so_much_memory() {
