@@ -91,14 +91,19 @@ fn tests() -> anyhow::Result<()> {
 /// The Python `openai` package against the real binary and model.
 fn client() -> anyhow::Result<()> {
     let python = python_environment()?;
-    run(Command::new(python).args([
+    run(cargo().args(["build", "--quiet", "--locked", "--package", "fulcrum"]))?;
+    let binary = workspace::target_folder()?.join("debug/fulcrum");
+    let discover = [
         "-m",
         "unittest",
         "discover",
         "--verbose",
         "--start-directory",
         "tests/client",
-    ]))
+    ];
+    run(Command::new(python)
+        .args(discover)
+        .env("FULCRUM_BIN", binary))
 }
 
 /// Creates the environment once and returns its interpreter.
