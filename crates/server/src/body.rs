@@ -39,6 +39,9 @@ fn declared(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
     if !is_json(headers) {
         return Err(Refusal::MediaType);
     }
+    if let Some(coding) = content_coding(headers) {
+        return Err(Refusal::ContentCoding { coding });
+    }
     let length = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok());
@@ -60,6 +63,19 @@ fn is_json(headers: &HeaderMap) -> bool {
     let essence = essence.trim().to_ascii_lowercase();
     essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// How the body is encoded, if it is, in words of ours: text of a request is never repeated.
+fn content_coding(headers: &HeaderMap) -> Option<&'static str> {
+    const KNOWN: &[&str] = &["gzip", "x-gzip", "deflate", "br", "zstd", "compress"];
+    let values = headers.get_all(header::CONTENT_ENCODING).iter();
+    let mut codings = values
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"));
+    let coding = codings.next()?;
+    let same = |known: &&&str| coding.eq_ignore_ascii_case(known.as_bytes());
+    Some(KNOWN.iter().find(same).copied().unwrap_or("an unknown one"))
 }
 
 async fn collect(shared: &Arc<Shared>, body: &mut Body) -> Result<Received, Refusal> {

@@ -47,6 +47,9 @@ pub(crate) enum Refusal {
     /// The body is not declared as JSON.
     #[error("the content type must be application/json")]
     MediaType,
+    /// The body is compressed.
+    #[error("the body's Content-Encoding is {coding}; only identity is accepted")]
+    ContentCoding { coding: &'static str },
     /// The body is too large.
     #[error("the body exceeds {bytes_max} bytes")]
     BodyTooLarge { bytes_max: usize },
@@ -107,7 +110,9 @@ impl Refusal {
             Refusal::UnknownModel { .. } | Refusal::UnknownRoute => StatusCode::NOT_FOUND,
             Refusal::UnknownMethod => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
-            Refusal::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Refusal::MediaType | Refusal::ContentCoding { .. } => {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE
+            }
             Refusal::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::HeadTooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::BodyIncomplete => StatusCode::REQUEST_TIMEOUT,
@@ -141,6 +146,7 @@ impl Refusal {
             Refusal::UnknownMethod => "method_not_allowed",
             Refusal::Unauthorized => "invalid_api_key",
             Refusal::MediaType => "unsupported_media_type",
+            Refusal::ContentCoding { .. } => "unsupported_content_encoding",
             Refusal::BodyTooLarge { .. } => "body_too_large",
             Refusal::HeadTooLarge { .. } => "headers_too_large",
             Refusal::BodyIncomplete => "body_incomplete",
@@ -166,6 +172,7 @@ impl Refusal {
         "method_not_allowed",
         "invalid_api_key",
         "unsupported_media_type",
+        "unsupported_content_encoding",
         "body_too_large",
         "headers_too_large",
         "body_incomplete",
@@ -237,6 +244,10 @@ impl IntoResponse for Refusal {
         if matches!(self, Refusal::Unauthorized) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        if matches!(self, Refusal::ContentCoding { .. }) {
+            let accepted = HeaderValue::from_static("identity");
+            headers.insert(header::ACCEPT_ENCODING, accepted);
+        }
         let closes = matches!(
             self,
             Refusal::BodyTooLarge { .. }
@@ -291,6 +302,7 @@ mod tests {
             Refusal::UnknownMethod,
             Refusal::Unauthorized,
             Refusal::MediaType,
+            Refusal::ContentCoding { coding: "gzip" },
             Refusal::BodyTooLarge { bytes_max: 1 },
             Refusal::HeadTooLarge { bytes_max: 1 },
             Refusal::BodyIncomplete,

@@ -123,6 +123,38 @@ fn a_text_far_beyond_the_context_is_refused_without_being_encoded() {
 }
 
 #[test]
+fn a_compressed_body_is_415_and_the_answer_names_the_encoding() {
+    let running = Setup::new().start();
+    let post = "POST /v1/completions HTTP/1.1\r\ncontent-type: application/json";
+    let ask = |encoding: &str| {
+        let head = format!("{post}\r\n{encoding}");
+        http::send(running.address, &head, b"{\"prompt\": \"5\"}")
+    };
+    for (encoding, named) in [
+        ("content-encoding: gzip", "gzip"),
+        ("content-encoding: GZip", "gzip"),
+        ("content-encoding: identity, br", "br"),
+        (
+            "content-encoding: identity\r\ncontent-encoding: zstd",
+            "zstd",
+        ),
+        ("content-encoding: rot13", "an unknown one"),
+    ] {
+        let reply = ask(encoding);
+        assert_eq!(reply.status, 415, "{encoding}");
+        assert_eq!(reply.header("accept-encoding"), Some("identity"));
+        let error = reply.json()["error"].clone();
+        assert_eq!(error["code"], "unsupported_content_encoding");
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains(&format!("Content-Encoding is {named};")),
+            "{message}"
+        );
+    }
+    assert_eq!(ask("content-encoding: Identity").status, 200);
+}
+
+#[test]
 fn a_model_name_that_is_not_utf8_is_unknown_like_any_other() {
     let running = Setup::new().with_keys(&["sk-one"]).start();
     let head = "GET /v1/models/%ff HTTP/1.1\r\nauthorization: Bearer sk-one";
