@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use api::answer::{ErrorBody, ErrorObject};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 /// Why a request gets no answer.
@@ -230,16 +230,20 @@ impl Refusal {
 #[derive(Clone, Debug)]
 pub(crate) struct Refused(pub Refusal);
 
+/// Whole seconds for everybody, milliseconds for OpenAI's SDKs.
+pub(crate) fn set_retry_after(headers: &mut HeaderMap, wait: Duration) {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+    headers.insert("retry-after-ms", HeaderValue::from(millis));
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = self.with_body(|body| (self.status(), axum::Json(body)).into_response());
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after() {
-            // Whole seconds for everybody, milliseconds for OpenAI's SDKs.
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
-            let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-            headers.insert("retry-after-ms", HeaderValue::from(millis));
+            set_retry_after(headers, wait);
         }
         if matches!(self, Refusal::Unauthorized) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -13,6 +13,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use crate::errors::set_retry_after;
 use crate::state::{Phase, Shared};
 
 pub(super) async fn live() -> Response {
@@ -22,8 +23,8 @@ pub(super) async fn live() -> Response {
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     match shared.phase() {
         Phase::Ready => ok(),
-        Phase::Loading => unavailable("Loading model"),
-        Phase::Draining => unavailable("Shutting down"),
+        Phase::Loading => unavailable(&shared, "Loading model"),
+        Phase::Draining => unavailable(&shared, "Shutting down"),
     }
 }
 
@@ -32,7 +33,9 @@ fn ok() -> Response {
 }
 
 /// The body that llama.cpp's clients wait on.
-fn unavailable(message: &str) -> Response {
+fn unavailable(shared: &Shared, message: &str) -> Response {
     let body = json!({"error": {"code": 503, "message": message, "type": "unavailable_error"}});
-    (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
+    let mut response = (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response();
+    set_retry_after(response.headers_mut(), shared.config.limits.retry_after);
+    response
 }

@@ -51,6 +51,16 @@ fn gone_within_two_steps(running: &Running, num_aborted: f64) {
 }
 
 #[test]
+fn a_client_that_closes_only_its_sending_side_counts_as_gone() {
+    let running = one_at_a_time();
+    let socket = send(&running, &long(false));
+    running.until("vllm:num_requests_running", 1.0);
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    gone_within_two_steps(&running, 1.0);
+    drop(socket);
+}
+
+#[test]
 fn a_stream_whose_client_leaves_is_stopped() {
     let running = one_at_a_time();
     running.gate.allow(Some(8));

@@ -29,6 +29,8 @@ fn while_the_model_loads_the_server_is_alive_but_not_ready() {
     for path in ["/readyz", "/health", "/ready", "/ping"] {
         let reply = running.get(path);
         assert_eq!(reply.status, 503, "{path}");
+        assert_eq!(reply.header("retry-after"), Some("2"), "{path}");
+        assert!(reply.header("retry-after-ms").is_some(), "{path}");
         assert_eq!(reply.json()["error"]["message"], "Loading model");
     }
     for path in [

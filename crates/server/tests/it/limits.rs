@@ -254,6 +254,15 @@ fn a_head_too_large_is_431() {
 }
 
 #[test]
+fn a_hundred_headers_are_taken_and_more_are_431() {
+    let running = Setup::new().start();
+    // The client adds two of its own.
+    let head = |num: usize| "GET /livez HTTP/1.1".to_owned() + &"\r\nx-a: b".repeat(num - 2);
+    assert_eq!(http::send(running.address, &head(100), b"").status, 200);
+    assert_eq!(http::send(running.address, &head(101), b"").status, 431);
+}
+
+#[test]
 fn one_connection_too_many_is_told_so() {
     let mut setup = Setup::new();
     setup.config.limits.num_connections_max = 3;
