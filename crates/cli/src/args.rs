@@ -129,6 +129,7 @@ pub struct ServeArgs {
         alias = "alias",
         env = "FULCRUM_SERVED_MODEL_NAME",
         value_name = "NAME",
+        value_parser = model_name,
         value_delimiter = ',',
         help_heading = "Network"
     )]
@@ -311,6 +312,18 @@ pub struct InspectArgs {
     pub tensors: bool,
 }
 
+/// A name that fits into JSON, a shell line and a metric label as it is.
+fn model_name(typed: &str) -> Result<String, String> {
+    if typed.trim().is_empty() {
+        return Err("a name must not be empty".to_owned());
+    }
+    let is_odd = |letter: &char| letter.is_control() || "\"'`\\".contains(*letter);
+    match typed.chars().find(is_odd) {
+        Some(odd) => Err(format!("a name must not contain {odd:?}")),
+        None => Ok(typed.to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,6 +349,33 @@ mod tests {
         let typed = "fulcrum serve --max-model-len 2048 --max-num-seqs 8 --max-num-batched-tokens 256 --served-model-name a \
                      --block-size 16 --scheduling-policy fcfs --enable-prefix-caching --max-num-queued-reqs 4";
         Cli::try_parse_from(typed.split_whitespace()).expect("each of them exists");
+    }
+
+    #[test]
+    fn names_that_nobody_could_ask_for_are_refused() {
+        let named = |name: &str| {
+            let typed = ["fulcrum", "serve", "--served-model-name", name];
+            Cli::try_parse_from(typed).map_err(|error| error.to_string())
+        };
+        for name in ["tiny", "org/tiny-1.5:q4", "größer als", "a,b"] {
+            assert!(named(name).is_ok(), "{name:?}");
+        }
+        for (name, why) in [
+            ("", "must not be empty"),
+            (" ", "must not be empty"),
+            ("a,", "must not be empty"),
+            ("a\nb", "must not contain '\\n'"),
+            ("a\u{7f}", "must not contain '\\u{7f}'"),
+            ("say \"a\"", "must not contain '\"'"),
+            ("it's", "must not contain '\\''"),
+            ("a\\b", "must not contain '\\\\'"),
+        ] {
+            let error = named(name).expect_err(name);
+            assert!(
+                error.contains(why) && error.contains("--served-model-name"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `fulcrum serve`: flags to a server, and the few lines it prints.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -153,6 +153,7 @@ impl Announced {
     }
 
     fn announce_ready(&self, address: SocketAddr) {
+        let address = reachable(address);
         let key = if self.has_keys {
             " -H \"Authorization: Bearer $FULCRUM_API_KEY\""
         } else {
@@ -167,5 +168,30 @@ impl Announced {
             self.name,
             self.name,
         );
+    }
+}
+
+/// Where a client on this machine reaches a server that listens at `address`: "all interfaces" is
+/// an address to listen at and not one to call.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_that_is_shown_is_one_that_can_be_called() {
+        let shown = |address: &str| reachable(address.parse().unwrap()).to_string();
+        assert_eq!(shown("0.0.0.0:8080"), "127.0.0.1:8080");
+        assert_eq!(shown("[::]:8080"), "[::1]:8080");
+        assert_eq!(shown("127.0.0.1:1"), "127.0.0.1:1");
+        assert_eq!(shown("192.0.2.7:1"), "192.0.2.7:1");
     }
 }
