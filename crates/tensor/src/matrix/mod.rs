@@ -5,7 +5,7 @@
 //! instruction sets. `codes.rs` and `floats.rs` draw the two kinds of panels.
 //!
 //! Not here: file formats (a caller decodes its rows to codes or floats) and multiplication
-//! ([`crate::ops::matmul`]).
+//! ([`crate::ops::matmul()`]).
 
 mod codes; // quantised panels
 mod floats; // float panels

@@ -90,7 +90,7 @@ impl CodeBlock {
     }
 }
 
-/// Rows of activations prepared for [`crate::ops::matmul`].
+/// Rows of activations prepared for [`crate::ops::matmul()`].
 #[derive(Debug, Default)]
 pub struct Rows {
     num_rows: usize,

@@ -1,6 +1,6 @@
 //! What is done to floats one by one: add, scale, soft-cap.
 //!
-//! The one idea: there is one loop, and [`Change`] says what happens in it. `scalar.rs` is the
+//! The one idea: there is one loop, and `Change` says what happens in it. `scalar.rs` is the
 //! definition; the other files compile it for wider registers, with the same bits. Not here: what
 //! a matmul's store, a norm or a gate does on its way.
 
