@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use engine::{
-    EngineHandle, EngineLimits, Event, FinishReason, Finished, Observer, PrefixCache, Request,
-    RequestFacts, Sampling, StepFacts, Stop,
+    ControlText, EngineHandle, EngineLimits, Event, FinishReason, Finished, Logprobs, Observer,
+    PrefixCache, Request, RequestFacts, Sampling, StepFacts, Stop,
 };
 use model::Precision;
 use serde_json::{Value, json};
@@ -245,6 +245,9 @@ impl Session {
                 token_ids: Vec::new(),
                 ignore_eos: false,
             },
+            logprobs: Logprobs::default(),
+            constraint: None,
+            control_text: ControlText::Dropped,
             arrived: asked,
         })?;
         let mut text = String::new();
@@ -259,7 +262,7 @@ impl Session {
                 }
             };
             match event {
-                Some(Event::Started { .. }) => {}
+                Some(Event::Started { .. } | Event::Prompt { .. }) => {}
                 Some(Event::Text { text: more, .. }) => {
                     first.get_or_insert_with(|| asked.elapsed());
                     show(&mut text, &more)?;
@@ -287,6 +290,8 @@ impl Session {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             logit_bias: Vec::new(),
+            allowed: None,
+            bad_words: Vec::new(),
             seed: self.args.seed,
         }
     }

@@ -207,6 +207,7 @@ impl Answer {
         self.sender.post(Event::Text {
             text,
             tokens: vec![token],
+            logprobs: Vec::new(),
         });
     }
 
@@ -233,6 +234,7 @@ impl Answer {
             reason,
             usage: self.usage,
             times,
+            logprob_sum: 0.0,
         });
     }
 }

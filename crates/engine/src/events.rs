@@ -83,9 +83,15 @@ impl State {
                 Some(Event::Text {
                     text: unread,
                     tokens: unread_tokens,
+                    logprobs: unread_logprobs,
                 }),
-                Event::Text { text, tokens },
+                Event::Text {
+                    text,
+                    tokens,
+                    logprobs,
+                },
             ) if is_behind => {
+                unread_logprobs.extend(logprobs);
                 unread.push_str(&text);
                 unread_tokens.extend(tokens);
             }
@@ -129,6 +135,7 @@ impl Drop for Sender {
                 },
                 usage: Usage::default(),
                 times: Times::default(),
+                logprob_sum: 0.0,
             }));
         }
     }
@@ -194,6 +201,7 @@ mod tests {
         Event::Text {
             text: text.to_owned(),
             tokens: vec![TokenId(token)],
+            logprobs: Vec::new(),
         }
     }
 
@@ -203,6 +211,7 @@ mod tests {
             reason: FinishReason::Length,
             usage: Usage::default(),
             times: Times::default(),
+            logprob_sum: 0.0,
         }
     }
 
@@ -234,7 +243,7 @@ mod tests {
         sender.finish(finished());
         let mut all_tokens = Vec::new();
         let mut all_text = String::new();
-        while let Some(Event::Text { text, tokens }) = stream.next_blocking() {
+        while let Some(Event::Text { text, tokens, .. }) = stream.next_blocking() {
             all_text.push_str(&text);
             all_tokens.extend(tokens);
         }

@@ -12,6 +12,9 @@ mod handle;
 // What goes in and what comes out.
 mod request;
 
+// What an answer must look like.
+mod constraint;
+
 // The bounded channel into the engine thread.
 mod inbox;
 
@@ -39,6 +42,7 @@ mod stats;
 // How fast the queue moves.
 mod pace;
 
+pub use constraint::{Constraint, ConstraintError};
 pub use events::EventStream;
 pub use handle::EngineHandle;
 pub use request::*;

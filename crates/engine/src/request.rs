@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::constraint::Constraint;
+
 pub use text::TokenId;
 
 /// One generation. Every field was checked by the front (`server::admit`); the engine
@@ -14,8 +16,47 @@ pub struct Request {
     pub sampling: Sampling,
     /// When generation ends.
     pub stop: Stop,
+    /// Which log-probabilities its events tell.
+    pub logprobs: Logprobs,
+    /// What the answer must look like; `None` is free text.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// Whether control tokens that do not end the answer have text.
+    pub control_text: ControlText,
     /// When the request reached the front; waiting and first-token times count from here.
     pub arrived: Instant,
+}
+
+/// Which log-probabilities a request wants. They are the model's own: of the logits before bias,
+/// bans, penalties and temperature.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Logprobs {
+    /// Of each answer token, and of this many of the likeliest in its place; `None` tells nothing.
+    pub answer: Option<u32>,
+    /// The same for each prompt token but the first. Such a prompt is computed whole, whatever is cached.
+    pub prompt: Option<u32>,
+}
+
+/// How likely a token was in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprobs {
+    /// The token that stands there.
+    pub token: TokenId,
+    /// Natural logarithm of its probability.
+    pub logprob: f32,
+    /// Its place in the order of likelihood; 1 is the likeliest.
+    pub rank: u32,
+    /// The likeliest tokens in its place, likeliest first, lowest id first among equals.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+/// Whether control tokens that do not end the answer have text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ControlText {
+    /// They have none (`skip_special_tokens: true`).
+    #[default]
+    Dropped,
+    /// Their names stand in the text, where a parser of tool calls may need them.
+    Shown,
 }
 
 /// How tokens are chosen. Applied in this order: logit bias, `min_tokens` ban of stop ids,
@@ -39,6 +80,10 @@ pub struct Sampling {
     /// Added to single logits, values in -100..=100. -100 bans and +100 forces, exactly: no logit is
     /// large enough to get past them. Bans of everything ban nothing.
     pub logit_bias: Vec<(TokenId, f32)>,
+    /// The only tokens that may be chosen, besides the end tokens; `None` allows all.
+    pub allowed: Option<Vec<TokenId>>,
+    /// Token sequences, none empty, whose last token is banned where the ones before it stand.
+    pub bad_words: Vec<Vec<TokenId>>,
     /// Same seed and request, same text, in any company. `None` takes a fresh one from the engine's source.
     pub seed: Option<u64>,
 }
@@ -46,7 +91,7 @@ pub struct Sampling {
 /// When an answer ends.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// Answer tokens at most, at least 1; prompt + this fits the context.
+    /// Answer tokens at most; prompt + this fits the context. 0 computes the prompt and ends.
     pub max_tokens: u32,
     /// Answer tokens before which no stop id or end token may be chosen (an end token that
     /// `ignore_eos` makes ordinary may be). Stop strings still stop.
@@ -75,6 +120,14 @@ pub enum Event {
         /// Tokens committed since the previous event, at least one; an end token too. Over all events they
         /// are the answer's tokens as `Usage` counts them.
         tokens: Vec<TokenId>,
+        /// One per token of `tokens` if the request wants them, else empty.
+        logprobs: Vec<TokenLogprobs>,
+    },
+    /// Log-probabilities of the whole prompt, if the request wants them: before the first `Text`, one per
+    /// prompt token after the first.
+    Prompt {
+        /// The `i`-th belongs to prompt token `i + 1`.
+        logprobs: Vec<TokenLogprobs>,
     },
     /// The end; nothing follows.
     Finished(Finished),
@@ -91,6 +144,8 @@ pub struct Finished {
     pub usage: Usage,
     /// Where the time went.
     pub times: Times,
+    /// Sum of the log-probabilities of all answer tokens; 0 unless the request wants them.
+    pub logprob_sum: f64,
 }
 
 /// Why an answer ended.

@@ -128,6 +128,9 @@ impl Admission<'_> {
         Ok(engine::Request {
             sampling: self.sampling(&generation.sampling)?,
             stop: self.stop(&generation.ending, max_tokens)?,
+            logprobs: engine::Logprobs::default(),
+            constraint: None,
+            control_text: engine::ControlText::Dropped,
             arrived: self.arrived,
             prompt,
         })
@@ -211,6 +214,8 @@ impl Admission<'_> {
                 .into_iter()
                 .zip(asked.logit_bias.values().copied())
                 .collect(),
+            allowed: None,
+            bad_words: Vec::new(),
             // The same bits: negative seeds are seeds like any other.
             seed: asked.seed.map(i64::cast_unsigned),
         })

@@ -166,10 +166,11 @@ impl Choices {
                 choice.num_cached = u64::from(num_cached);
                 None
             }
-            Some(Event::Text { text, tokens }) => {
+            Some(Event::Text { text, tokens, .. }) => {
                 choice.num_completion += tokens.len() as u64;
                 (!text.is_empty()).then_some(Happening::Text(text))
             }
+            Some(Event::Prompt { .. }) => None,
             Some(Event::Finished(finished)) => {
                 choice.events = None;
                 choice.num_cached = u64::from(finished.usage.num_cached);

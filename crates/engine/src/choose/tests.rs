@@ -18,6 +18,8 @@ fn greedy() -> Sampling {
         presence_penalty: 0.0,
         frequency_penalty: 0.0,
         logit_bias: Vec::new(),
+        allowed: None,
+        bad_words: Vec::new(),
         seed: Some(1),
     }
 }
@@ -112,6 +114,8 @@ fn any_sampling(vocab: u32) -> impl Strategy<Value = Sampling> {
             repetition_penalty: penalties.0,
             presence_penalty: penalties.1,
             frequency_penalty: penalties.2,
+            allowed: None,
+            bad_words: Vec::new(),
             logit_bias: biases
                 .into_iter()
                 .map(|(id, bias)| (TokenId(id), bias))

@@ -7,7 +7,7 @@ use text::TokenId;
 
 use super::*;
 use crate::events::mailbox;
-use crate::request::{Event, Request, Sampling, Stop};
+use crate::request::{ControlText, Event, Logprobs, Request, Sampling, Stop};
 use crate::stats::{RequestFacts, StepFacts};
 use crate::{EngineLimits, PrefixCache, scheduler_limits};
 
@@ -98,6 +98,8 @@ fn without_a_prompt() -> Request {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             logit_bias: Vec::new(),
+            allowed: None,
+            bad_words: Vec::new(),
             seed: Some(1),
         },
         stop: Stop {
@@ -107,6 +109,9 @@ fn without_a_prompt() -> Request {
             token_ids: Vec::new(),
             ignore_eos: false,
         },
+        logprobs: Logprobs::default(),
+        constraint: None,
+        control_text: ControlText::Dropped,
         arrived: Instant::now(),
     }
 }

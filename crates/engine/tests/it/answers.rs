@@ -131,7 +131,7 @@ fn a_character_of_two_tokens_arrives_whole_and_its_tokens_as_they_come() {
     let mut stream = bench.submit(request(&prompt(3, 1), 100));
     let mut events = Vec::new();
     while let Some(event) = stream.next_blocking() {
-        if let engine::Event::Text { text, tokens } = event {
+        if let engine::Event::Text { text, tokens, .. } = event {
             events.push((text, tokens.len()));
         }
     }

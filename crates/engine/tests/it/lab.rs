@@ -14,9 +14,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::{
-    AdmitError, EngineHandle, EngineLimits, Event, EventStream, FinishReason, Finished, Observer,
-    Parts, PrefixCache, Request, RequestFacts, Sampling, Stats, StepFacts, Stop, TokenId,
-    Vocabulary,
+    AdmitError, ControlText, EngineHandle, EngineLimits, Event, EventStream, FinishReason,
+    Finished, Logprobs, Observer, Parts, PrefixCache, Request, RequestFacts, Sampling, Stats,
+    StepFacts, Stop, TokenId, Vocabulary,
 };
 use model::runner::{BLOCK_TOKENS, Batch, LogitRows, Logits, Runner, RunnerError, RunnerShape};
 
@@ -465,12 +465,14 @@ pub fn read(mut stream: EventStream) -> Told {
             Event::Text {
                 text: more,
                 tokens: more_tokens,
+                ..
             } => {
                 assert!(num_cached.is_some(), "text before the start");
                 assert!(!more_tokens.is_empty());
                 text.push_str(&more);
                 tokens.extend(more_tokens.iter().map(|token| token.0));
             }
+            Event::Prompt { .. } => (),
             Event::Finished(finished) => {
                 assert_eq!(stream.next_blocking(), None, "events after the end");
                 text.push_str(&finished.text);
@@ -509,6 +511,8 @@ pub fn request(prompt: &[u32], max_tokens: u32) -> Request {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             logit_bias: Vec::new(),
+            allowed: None,
+            bad_words: Vec::new(),
             seed: None,
         },
         stop: Stop {
@@ -518,6 +522,9 @@ pub fn request(prompt: &[u32], max_tokens: u32) -> Request {
             token_ids: Vec::new(),
             ignore_eos: false,
         },
+        logprobs: Logprobs::default(),
+        constraint: None,
+        control_text: ControlText::Dropped,
         arrived: Instant::now(),
     }
 }
