@@ -30,7 +30,7 @@ pub enum Command {
     Serve(ServeArgs),
     /// Answer one prompt, or chat in the terminal.
     Run(RunArgs),
-    /// Fetch a model of the catalogue into the cache.
+    /// Fetch a model of the catalogue or of the Hugging Face hub into the cache.
     Pull(PullArgs),
     /// Write a model's logits to a file, for comparing with other engines.
     Logits(LogitsArgs),
@@ -44,8 +44,8 @@ pub enum Command {
 /// Which model, and how it is held in memory.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// A GGUF file, or a name of `fulcrum pull --list` (fetched first if need be).
-    #[arg(short, long, env = "FULCRUM_MODEL", value_name = "FILE|NAME", default_value = crate::catalogue::DEFAULT)]
+    /// A GGUF file, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]` (fetched first if need be).
+    #[arg(short, long, env = "FULCRUM_MODEL", value_name = "FILE|NAME|hf:…", default_value = crate::catalogue::DEFAULT)]
     pub model: String,
     #[command(flatten)]
     pub compute: ComputeArgs,
@@ -268,7 +268,10 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["name", "list"])))]
 pub struct PullArgs {
-    /// Name of a model.
+    /// Name of a model: one of `--list`, or `hf:ORG/REPO[@REVISION][:FILE]`; FILE may be a word that only one GGUF file
+    /// has in its name (`Q4_K_M`). Variables of the hub's own tools count: HF_TOKEN, HF_HOME, HF_HUB_CACHE,
+    /// HF_ENDPOINT, HF_HUB_OFFLINE.
+    #[arg(value_name = "NAME|hf:ORG/REPO[:FILE]")]
     pub name: Option<String>,
     /// Show the models known by name.
     #[arg(long)]
@@ -301,8 +304,8 @@ pub struct LogitsArgs {
 /// Flags of `fulcrum inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A GGUF file, or a name of `fulcrum pull --list`.
-    #[arg(value_name = "FILE|NAME")]
+    /// A GGUF file, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]`.
+    #[arg(value_name = "FILE|NAME|hf:…")]
     pub model: String,
     /// Print one JSON object instead of text.
     #[arg(long)]

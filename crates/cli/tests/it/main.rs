@@ -2,6 +2,8 @@
 
 mod support;
 
+mod hub;
+mod hub_stand_in;
 mod inspect;
 mod logits;
 mod pull;
