@@ -5,7 +5,8 @@
 //! it along *one table* of everything clients are known to send (obeyed, a hint, only
 //! its neutral value, refused), and the endpoint's own reader ([`chat`], [`completion`],
 //! [`tokenize`]) makes typed values of it. Answers are plain `serde` types
-//! ([`answer`]), framed for streaming by [`sse`].
+//! ([`answer`]), framed for streaming by [`sse`]; whoever observes a server reads its stream
+//! with [`event_stream`].
 //!
 //! Not here: what only a server knows (vocabulary, context, default values, status
 //! codes); nothing here touches a tokenizer, an engine or a socket.
@@ -27,6 +28,8 @@ pub mod tokenize;
 
 pub mod answer;
 pub mod sse;
+
+pub mod event_stream;
 
 mod error;
 

@@ -12,11 +12,12 @@ const RANKS: &[(&str, u8, &[&str])] = &[
     ("model", 1, &["tensor", "formats"]),
     ("engine", 2, &["sched", "model", "text"]),
     ("server", 3, &["engine", "text", "api"]),
+    ("bench", 3, &["api", "text"]),
     (
         "cli",
         5,
         &[
-            "tensor", "formats", "sched", "api", "text", "model", "engine", "server",
+            "tensor", "formats", "sched", "api", "text", "model", "engine", "server", "bench",
         ],
     ),
 ];

@@ -1,0 +1,8 @@
+//! The outside observer: what users of an OpenAI-compatible endpoint feel, measured at its socket.
+//!
+//! Links neither server nor engine: it must measure any endpoint the same way.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+// What one answer's stream tells.
+pub mod observe;

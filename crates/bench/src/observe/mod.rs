@@ -1,0 +1,456 @@
+//! One answer, observed: bytes and their arrival times go in, a [`Record`] comes out.
+//!
+//! The one idea: time is an argument. Whoever reads the socket stamps each read before anything is parsed,
+//! and an event belongs to the read that its last byte arrived in. So the same bytes give the same record
+//! however they were cut, but for the times; and nothing here knows a socket or a clock.
+//!
+//! Times are since the request was sent.
+//!
+//! Not here: connections and timeouts (the client's), percentiles over many records.
+
+// What an event's JSON says.
+mod chunk;
+
+// What came of a request.
+mod record;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use api::event_stream::{DONE, Event, Item, Reader, TooLong};
+use serde_json::Value;
+
+use self::chunk::{Chunk, Tokens};
+pub use self::record::{Flag, Mark, Record, Status, TokenSource};
+
+/// Bounds of one observation.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one event. Servers have sent a megabyte.
+    pub event_bytes_max: usize,
+    /// Bytes of a body that is no event stream.
+    pub body_bytes_max: usize,
+}
+
+/// The bounds in force.
+pub const LIMITS: Limits = Limits {
+    event_bytes_max: 16 << 20,
+    body_bytes_max: 16 << 20,
+};
+
+/// Whether the connection has more to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Read on.
+    Going,
+    /// `[DONE]`: whatever the connection does now is not part of the answer.
+    Done,
+}
+
+/// How a connection's part in an answer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// [`Progress::Done`] was returned.
+    Done,
+    /// The body ended as HTTP says it should.
+    Closed,
+    /// The connection broke.
+    Reset,
+    /// Nothing was connected to begin with.
+    NotConnected,
+    /// The client had waited too long.
+    TimedOut(Wait),
+    /// The client changed its mind.
+    Cancelled,
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The first token.
+    FirstToken,
+    /// The next token.
+    NextToken,
+    /// The whole answer.
+    Total,
+}
+
+/// The shape of a body, which its first bytes show; servers are wrong about its type.
+#[derive(Debug)]
+enum Body {
+    Unknown,
+    Events(Reader),
+    Json(Vec<u8>),
+}
+
+/// Observes one answer.
+#[derive(Debug)]
+pub struct Observation {
+    limits: Limits,
+    body: Body,
+    record: Record,
+    /// Choices seen, and whether each said why it ended.
+    finished: Vec<bool>,
+    is_done: bool,
+    error: Option<String>,
+    protocol_fault: bool,
+    usage: Option<i64>,
+    /// Completion tokens of the last usage seen, for differences.
+    tokens_so_far: u64,
+    /// Whether every content event told its tokens.
+    counted: Option<u64>,
+    thinking: Thinking,
+    last_read: Option<Duration>,
+}
+
+/// Where an answer stands that thinks aloud in its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Thinking {
+    /// Not enough text yet to tell.
+    Unknown(String),
+    /// Between the tags; the tail may hold the beginning of the closing one.
+    Inside(String),
+    /// Not, or not any more.
+    Over,
+}
+
+const THINK_OPEN: &str = "<think>";
+const THINK_CLOSE: &str = "</think>";
+
+impl Observation {
+    /// An observation of an answer of which nothing has arrived.
+    pub fn new(limits: Limits) -> Observation {
+        Observation {
+            limits,
+            body: Body::Unknown,
+            record: Record::default(),
+            finished: Vec::new(),
+            is_done: false,
+            error: None,
+            protocol_fault: false,
+            usage: None,
+            tokens_so_far: 0,
+            counted: Some(0),
+            thinking: Thinking::Unknown(String::new()),
+            last_read: None,
+        }
+    }
+
+    /// The status line and headers are there.
+    pub fn head(&mut self, http_status: u16, at: Duration) {
+        self.record.http_status = Some(http_status);
+        self.record.head = Some(at);
+    }
+
+    /// Takes what one read of the socket brought at `at`.
+    pub fn read(&mut self, bytes: &[u8], at: Duration) -> Progress {
+        if bytes.is_empty() || self.is_done {
+            return self.progress();
+        }
+        self.record.first_byte.get_or_insert(at);
+        if matches!(self.body, Body::Unknown) {
+            self.body = self.shape(bytes);
+        }
+        let outcome = match std::mem::replace(&mut self.body, Body::Unknown) {
+            Body::Events(mut reader) => {
+                let outcome = reader.push(bytes, |item| self.take(item, at));
+                self.body = Body::Events(reader);
+                outcome
+            }
+            Body::Json(mut body) => {
+                let num_bytes_max = self.limits.body_bytes_max;
+                let fits = body.len() + bytes.len() <= num_bytes_max;
+                if fits {
+                    body.extend_from_slice(bytes);
+                }
+                self.body = Body::Json(body);
+                if fits {
+                    Ok(())
+                } else {
+                    Err(TooLong { num_bytes_max })
+                }
+            }
+            Body::Unknown => Ok(()),
+        };
+        if outcome.is_err() {
+            self.protocol_fault = true;
+            self.is_done = true;
+        }
+        self.progress()
+    }
+
+    fn progress(&self) -> Progress {
+        if self.is_done {
+            Progress::Done
+        } else {
+            Progress::Going
+        }
+    }
+
+    /// A JSON document begins with a brace, an error page with a bracket; an event stream with a field's name.
+    fn shape(&self, bytes: &[u8]) -> Body {
+        let is_error = self
+            .record
+            .http_status
+            .is_some_and(|status| !(200..300).contains(&status));
+        match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            Some(b'{' | b'<' | b'[') => Body::Json(Vec::new()),
+            _ if is_error => Body::Json(Vec::new()),
+            _ => Body::Events(Reader::new(self.limits.event_bytes_max)),
+        }
+    }
+
+    fn take(&mut self, item: Item, at: Duration) {
+        match item {
+            Item::Comment => self.record.num_comments += 1,
+            Item::Event(event) if !self.is_done => self.take_event(&event, at),
+            Item::Event(_) => {}
+        }
+    }
+
+    fn take_event(&mut self, event: &Event, at: Duration) {
+        if event.data.trim_ascii() == DONE {
+            self.record.done = Some(at);
+            self.is_done = true;
+            return;
+        }
+        let Ok(value) = serde_json::from_slice::<Value>(&event.data) else {
+            // An error in plain words is an error all the same.
+            match event.name.as_slice() {
+                b"error" => self.fail(String::from_utf8_lossy(&event.data).into_owned()),
+                _ => self.protocol_fault = true,
+            }
+            return;
+        };
+        let mut chunk = Chunk::read(&value);
+        if let Some(error) = chunk
+            .error
+            .take()
+            .or_else(|| (event.name == b"error").then(|| value.to_string()))
+        {
+            self.fail(error);
+            return;
+        }
+        self.take_chunk(&chunk, at);
+    }
+
+    fn take_chunk(&mut self, chunk: &Chunk<'_>, at: Duration) {
+        let mut usage_grew = None;
+        if let Some(usage) = chunk.completion_tokens {
+            self.usage = Some(usage);
+            let so_far = u64::try_from(usage).unwrap_or(0);
+            usage_grew = Some(so_far.saturating_sub(self.tokens_so_far));
+            self.tokens_so_far = so_far;
+        }
+        self.record.num_reasoning_tokens =
+            chunk.reasoning_tokens.or(self.record.num_reasoning_tokens);
+        for choice in &chunk.choices {
+            let idx = choice.index.min(MAX_CHOICES - 1);
+            if self.finished.len() <= idx {
+                self.finished.resize(idx + 1, false);
+            }
+            if let Some(reason) = choice.finish_reason {
+                self.finished[idx] = true;
+                self.record
+                    .finish_reason
+                    .get_or_insert_with(|| reason.to_owned());
+                if matches!(reason, "error" | "abort" | "") {
+                    self.fail(format!("finish_reason {reason:?}"));
+                }
+            }
+        }
+        let content: Vec<_> = chunk
+            .choices
+            .iter()
+            .filter(|choice| choice.has_content())
+            .collect();
+        if content.is_empty() {
+            return;
+        }
+        let tokens = match chunk.tokens() {
+            Tokens::Counted(num) => Some(num),
+            Tokens::Unknown => usage_grew.filter(|&grown| grown > 0),
+        };
+        self.counted = self.counted.zip(tokens).map(|(sum, num)| sum + num);
+        for choice in &content {
+            self.record.num_content_bytes += choice.content_bytes();
+        }
+        let answers = content
+            .iter()
+            .any(|choice| self.is_answer(choice.content.unwrap_or(""), choice.is_more_than_text()));
+        self.mark(at, tokens, answers);
+    }
+
+    fn mark(&mut self, at: Duration, num_tokens: Option<u64>, answers: bool) {
+        if self.last_read == Some(at) {
+            self.record.num_coalesced += 1;
+        }
+        self.last_read = Some(at);
+        self.record.first_token.get_or_insert(at);
+        self.record.last_token = Some(at);
+        if answers {
+            self.record.first_answer.get_or_insert(at);
+        }
+        self.record.marks.push(Mark { at, num_tokens });
+    }
+
+    /// Whether this content is of the answer itself and not of thinking aloud.
+    fn is_answer(&mut self, content: &str, is_more_than_text: bool) -> bool {
+        if is_more_than_text {
+            return true;
+        }
+        match &mut self.thinking {
+            // White space between the closing tag and the answer is neither.
+            Thinking::Over => !content.trim().is_empty(),
+            Thinking::Unknown(text) => {
+                text.push_str(content);
+                let begun = text.trim_start();
+                if let Some(rest) = begun.strip_prefix(THINK_OPEN) {
+                    self.thinking = Thinking::Inside(rest.to_owned());
+                    return self.is_answer("", false);
+                }
+                if THINK_OPEN.starts_with(begun) {
+                    return false;
+                }
+                self.thinking = Thinking::Over;
+                true
+            }
+            Thinking::Inside(tail) => {
+                tail.push_str(content);
+                match tail.find(THINK_CLOSE) {
+                    Some(at) => {
+                        let answers = !tail[at + THINK_CLOSE.len()..].trim().is_empty();
+                        self.thinking = Thinking::Over;
+                        answers
+                    }
+                    None => {
+                        let kept = (tail.len().saturating_sub(THINK_CLOSE.len())..=tail.len())
+                            .find(|&at| tail.is_char_boundary(at));
+                        tail.drain(..kept.unwrap_or(0));
+                        false
+                    }
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, error: String) {
+        self.error.get_or_insert(error);
+    }
+
+    /// What came of it all.
+    pub fn finish(mut self, end: StreamEnd) -> Record {
+        match std::mem::replace(&mut self.body, Body::Unknown) {
+            Body::Events(reader) if !self.is_done => {
+                let at = self
+                    .record
+                    .last_token
+                    .or(self.record.first_byte)
+                    .unwrap_or_default();
+                if let Some(event) = reader.finish() {
+                    self.take_event(&event, at);
+                }
+            }
+            Body::Json(body) => self.take_document(&body),
+            Body::Events(_) | Body::Unknown => {}
+        }
+        self.record.status = self.status(&end);
+        self.record.error = self.error.take();
+        self.count_tokens();
+        self.raise_flags();
+        self.record
+    }
+
+    /// A whole answer in one document, or an error.
+    fn take_document(&mut self, body: &[u8]) {
+        let Ok(value) = serde_json::from_slice::<Value>(body) else {
+            self.protocol_fault = true;
+            let shown = String::from_utf8_lossy(&body[..body.len().min(ERROR_BYTES_MAX)]);
+            self.error = Some(shown.into_owned());
+            return;
+        };
+        let chunk = Chunk::read(&value);
+        if let Some(error) = chunk.error {
+            self.fail(error);
+            return;
+        }
+        self.record.flags.push(Flag::NotStreamed);
+        let at = self.record.first_byte.unwrap_or_default();
+        self.take_chunk(&chunk, at);
+        // Nobody saw the tokens come.
+        self.record.first_token = None;
+        self.record.first_answer = None;
+        self.record.marks.clear();
+    }
+
+    fn status(&self, end: &StreamEnd) -> Status {
+        let has_content = self.record.num_content_bytes > 0;
+        let is_finished =
+            !self.finished.is_empty() && self.finished.iter().all(|&finished| finished);
+        match (self.record.http_status, end) {
+            (_, StreamEnd::Cancelled) => Status::Cancelled,
+            (_, StreamEnd::NotConnected) | (None, StreamEnd::Reset | StreamEnd::Closed) => {
+                Status::Connect
+            }
+            (_, StreamEnd::TimedOut(_)) => Status::Timeout,
+            (Some(status), _) if !(200..300).contains(&status) => Status::HttpError,
+            _ if self.error.is_some() && !self.protocol_fault => Status::ErrorEvent,
+            _ if self.protocol_fault => Status::Protocol,
+            _ if is_finished && (has_content || self.usage == Some(0)) => Status::Ok,
+            _ if is_finished || (!has_content && self.is_done) => Status::Empty,
+            _ if !has_content && *end == StreamEnd::Closed => Status::Empty,
+            _ => Status::Truncated,
+        }
+    }
+
+    /// The first source that knows: the server's usage, tokens told event by event.
+    fn count_tokens(&mut self) {
+        let num_marks = self.record.marks.len() as u64;
+        let told = self.usage.and_then(|usage| u64::try_from(usage).ok());
+        let is_suspect = self.usage.is_some_and(|usage| usage < 0)
+            || told.is_some_and(|num| {
+                num < num_marks.max(u64::from(self.record.num_content_bytes > 0))
+            });
+        if is_suspect {
+            self.record.flags.push(Flag::UsageSuspect);
+        }
+        (self.record.num_tokens, self.record.token_source) = match (told, self.counted) {
+            (Some(num), _) => (Some(num), TokenSource::Usage),
+            (None, Some(num)) if num_marks > 0 => (Some(num), TokenSource::Events),
+            (None, _) => (None, TokenSource::None),
+        };
+    }
+
+    fn raise_flags(&mut self) {
+        let record = &mut self.record;
+        let is_streamed = !record.flags.contains(&Flag::NotStreamed);
+        if record.status == Status::Ok && record.done.is_none() && is_streamed {
+            record.flags.push(Flag::MissingDone);
+        }
+        let num_marks = record.marks.len();
+        let mut num_at_once = 0;
+        let mut most_at_once = 0;
+        let mut before = None;
+        for mark in &record.marks {
+            num_at_once = if before == Some(mark.at) {
+                num_at_once + 1
+            } else {
+                1
+            };
+            most_at_once = most_at_once.max(num_at_once);
+            before = Some(mark.at);
+        }
+        if num_marks >= BUFFERED_MARKS_MIN && most_at_once * 5 > num_marks * 4 {
+            record.flags.push(Flag::Buffered);
+        }
+    }
+}
+
+/// Choices of one request; more are counted as the last.
+const MAX_CHOICES: usize = 1024;
+/// Bytes of a foreign error page that are kept.
+const ERROR_BYTES_MAX: usize = 1024;
+/// With fewer content events, arriving together says nothing.
+const BUFFERED_MARKS_MIN: usize = 5;
