@@ -25,6 +25,21 @@ pub fn frame<T: Serialize>(document: &T) -> Vec<u8> {
     frame
 }
 
+/// A document as one frame that names its event.
+///
+/// # Panics
+///
+/// As [`frame`], and if `name` has a line break.
+pub fn event<T: Serialize>(name: &str, document: &T) -> Vec<u8> {
+    assert!(
+        !name.contains(['\r', '\n']),
+        "a line break would end the name"
+    );
+    let mut event = format!("event: {name}\n").into_bytes();
+    event.extend(frame(document));
+    event
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,5 +48,11 @@ mod tests {
     fn a_line_break_in_the_text_does_not_break_the_frame() {
         let frame = frame(&"one\ntwo\r\n");
         assert_eq!(frame, b"data: \"one\\ntwo\\r\\n\"\n\n");
+    }
+
+    #[test]
+    fn a_named_event_says_its_name_first() {
+        let event = event("message_stop", &1);
+        assert_eq!(event, b"event: message_stop\ndata: 1\n\n");
     }
 }

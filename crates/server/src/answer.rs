@@ -1,59 +1,62 @@
 //! From prepared requests to an answer: submit all, or none; then stream or collect.
 //!
-//! Both endpoints share everything but how a body is read ([`Prepare`]).
+//! All endpoints that generate share everything but how a body is read ([`Prepare`]) and
+//! what the answer looks like ([`Dialect`]).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use api::answer::Object;
-use api::params::{Delivery, Generation, MatchedStop};
+use api::params::{Delivery, MatchedStop, StreamUsage};
 use axum::extract::Request;
 use axum::response::Response;
 use engine::AdmitError;
 use uuid::Uuid;
 
+use crate::admit::Admission;
 use crate::choices::Choices;
+use crate::dialect::Dialect;
 use crate::errors::{QueueBound, Refusal};
+use crate::parse::OutputParser;
 use crate::state::{Serving, Shared, unix_seconds};
 use crate::{body, offload, stream, whole};
 
-/// Which of the two endpoints answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    Chat,
-    Completion,
-}
-
 /// A request with everything decided.
 pub(crate) struct Prepared {
-    pub endpoint: Endpoint,
+    pub ask: Ask,
+    /// How the answer is put.
+    pub dialect: Box<dyn Dialect>,
+    pub mode: Mode,
+}
+
+/// What the engine is asked, and what its text goes through.
+pub(crate) struct Ask {
+    /// One per choice.
     pub requests: Vec<engine::Request>,
-    /// The served name it used.
-    pub model: String,
-    pub delivery: Delivery,
+    /// Each choice gets a copy.
+    pub parser: OutputParser,
     pub matched_stop: MatchedStop,
 }
 
-impl Prepared {
-    pub fn new(
-        endpoint: Endpoint,
-        requests: Vec<engine::Request>,
-        model: &str,
-        generation: &Generation,
-    ) -> Prepared {
-        Prepared {
-            endpoint,
-            requests,
-            model: model.to_owned(),
-            delivery: generation.delivery,
-            matched_stop: generation.ending.matched_stop,
+/// In one document, or as it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Whole,
+    Stream,
+}
+
+impl Mode {
+    /// How a request wants its answer, and where a stream of it tells token counts.
+    pub fn of(delivery: Delivery) -> (Mode, StreamUsage) {
+        match delivery {
+            Delivery::Whole => (Mode::Whole, StreamUsage::Never),
+            Delivery::Stream(usage) => (Mode::Stream, usage),
         }
     }
 }
 
 /// What every document of one answer repeats.
 pub(crate) struct Identity {
-    pub endpoint: Endpoint,
     pub id: String,
     pub created: u64,
     pub model: String,
@@ -61,16 +64,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    fn new(endpoint: Endpoint, model: String, serving: &Serving) -> Identity {
-        let prefix = match endpoint {
-            Endpoint::Chat => "chatcmpl",
-            Endpoint::Completion => "cmpl",
-        };
+    /// A new one; `prefix` tells what kind of answer an id belongs to.
+    pub fn new(prefix: &str, model: &str, serving: &Serving) -> Identity {
         Identity {
-            endpoint,
             id: format!("{prefix}-{}", Uuid::new_v4().simple()),
             created: unix_seconds(),
-            model,
+            model: model.to_owned(),
             fingerprint: serving.facts.fingerprint.clone(),
         }
     }
@@ -86,10 +85,27 @@ impl Identity {
     }
 }
 
-/// Makes an endpoint's body into requests; may take long for a long body.
-pub(crate) type Prepare = fn(&Shared, &Serving, &[u8], Instant) -> Result<Prepared, Refusal>;
+/// Where a body is read and checked: the server, its model, and when the request came.
+pub(crate) struct Desk {
+    pub shared: Arc<Shared>,
+    pub serving: Arc<Serving>,
+    pub arrived: Instant,
+}
 
-/// Receives a body, prepares it, and answers: what both endpoints do.
+impl Desk {
+    pub fn admission(&self) -> Admission<'_> {
+        Admission {
+            serving: &self.serving,
+            limits: &self.shared.config.limits,
+            arrived: self.arrived,
+        }
+    }
+}
+
+/// Makes an endpoint's body into requests; may take long for a long body.
+pub(crate) type Prepare = fn(&Desk, &[u8]) -> Result<Prepared, Refusal>;
+
+/// Receives a body, prepares it, and answers: what all endpoints that generate do.
 pub(crate) async fn create(
     shared: Arc<Shared>,
     request: Request,
@@ -103,10 +119,12 @@ pub(crate) async fn create(
     room.map_err(|error| refused_by_engine(&shared, &error))?;
     let body = body::receive(&shared, request).await?;
     let num_bytes = body.bytes.len();
-    let work = {
-        let (shared, serving) = (Arc::clone(&shared), Arc::clone(&serving));
-        move || prepare(&shared, &serving, &body.bytes, arrived)
+    let desk = Desk {
+        shared: Arc::clone(&shared),
+        serving: Arc::clone(&serving),
+        arrived,
     };
+    let work = move || prepare(&desk, &body.bytes);
     let prepared = offload::run(&shared, num_bytes, work).await?;
     respond(&shared, &serving, prepared).await
 }
@@ -117,19 +135,12 @@ async fn respond(
     serving: &Arc<Serving>,
     prepared: Prepared,
 ) -> Result<Response, Refusal> {
-    let Prepared {
-        endpoint,
-        requests,
-        model,
-        delivery,
-        matched_stop,
-    } = prepared;
-    let choices = Choices::submit(shared, serving, requests, matched_stop)
-        .map_err(|error| refused_by_engine(shared, &error))?;
-    let identity = Identity::new(endpoint, model, serving);
-    match delivery {
-        Delivery::Whole => whole::respond(shared, identity, choices).await,
-        Delivery::Stream(usage) => Ok(stream::respond(shared, identity, choices, usage)),
+    let Prepared { ask, dialect, mode } = prepared;
+    let choices =
+        Choices::submit(shared, serving, ask).map_err(|error| refused_by_engine(shared, &error))?;
+    match mode {
+        Mode::Whole => whole::respond(shared, dialect, choices).await,
+        Mode::Stream => Ok(stream::respond(shared, dialect, choices)),
     }
 }
 

@@ -1,8 +1,12 @@
 //! The event streams of one HTTP request, joined: whichever has news comes first.
 //!
+//! ```text
+//! engine ── Event ──▶ Choice: count, parse the text into parts ── Happening ──▶ dialect
+//! ```
+//!
 //! The one idea is ownership. Whoever holds [`Choices`] holds the engine's work: dropping
 //! it, which is what happens when the client goes away in either mode, cancels all of it.
-//! Not here: what a happening looks like on the wire (`stream.rs`, `whole.rs`).
+//! Not here: what a happening looks like on the wire (`dialect`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,12 +15,14 @@ use std::task::{Context, Poll};
 
 use api::answer::{FinishReason, StopReason, Usage};
 use api::params::MatchedStop;
-use engine::{AdmitError, Event, EventStream, Finished, StopCause};
+use engine::{AdmitError, Event, EventStream, Finished, StopCause, Times, TokenLogprobs};
 use futures_core::Stream;
-use text::SpecialText;
+use text::{SpecialText, TokenId};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use crate::answer::Ask;
 use crate::errors::Refusal;
+use crate::parse::{OutputParser, Part};
 use crate::state::{Serving, Shared};
 
 /// The choices of one answer and their events, whichever comes first.
@@ -33,6 +39,9 @@ pub(crate) struct Choices {
 struct Choice {
     /// `None` once it ended.
     events: Option<EventStream>,
+    parser: OutputParser,
+    /// How it ended, while that was not told yet.
+    ended: Option<Ended>,
     num_prompt: u64,
     num_cached: u64,
     num_completion: u64,
@@ -41,16 +50,39 @@ struct Choice {
 /// What happened to a choice.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Happening {
-    /// More text, never empty.
-    Text(String),
-    /// It ended by itself; the text that was held back comes first and may be empty.
-    Ended {
-        text: String,
-        reason: FinishReason,
-        stop_reason: Option<StopReason>,
-    },
+    /// Log-probabilities of its whole prompt, if the request wants them: one per prompt
+    /// token after the first, before any news.
+    Prompt(Vec<TokenLogprobs>),
+    /// More of the answer.
+    News(News),
+    /// It ended by itself; everything of it was told.
+    Ended(Ended),
     /// The server ended it.
     Broken(Broken),
+}
+
+/// More of an answer. Never empty as a whole, but any of its lists may be.
+///
+/// Over all news of a choice `tokens` are the answer's tokens as usage counts them, and
+/// the text of `parts` is the answer's text; a token's text may come with later news than
+/// the token (a character or a stop string may be unfinished).
+#[derive(Debug, PartialEq)]
+pub(crate) struct News {
+    pub parts: Vec<Part>,
+    pub tokens: Vec<TokenId>,
+    /// One per token if the request wants them, else none.
+    pub logprobs: Vec<TokenLogprobs>,
+}
+
+/// How a choice ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ended {
+    pub reason: FinishReason,
+    pub stop_reason: Option<StopReason>,
+    pub times: Times,
+    pub usage: engine::Usage,
+    /// Sum of the answer's log-probabilities, if the request wants them.
+    pub logprob_sum: f64,
 }
 
 /// Why the server ended an answer.
@@ -76,15 +108,21 @@ impl Choices {
     pub fn submit(
         shared: &Shared,
         serving: &Arc<Serving>,
-        requests: Vec<engine::Request>,
-        matched_stop: MatchedStop,
+        ask: Ask,
     ) -> Result<Choices, AdmitError> {
+        let Ask {
+            requests,
+            parser,
+            matched_stop,
+        } = ask;
         let submit = |request: engine::Request| {
             let num_prompt = request.prompt.len() as u64;
             let events = Some(serving.engine.submit(request)?);
             shared.metrics.arrived();
             Ok(Choice {
                 events,
+                parser: parser.clone(),
+                ended: None,
                 num_prompt,
                 num_cached: 0,
                 num_completion: 0,
@@ -110,7 +148,7 @@ impl Choices {
 
     /// Indices of choices that have not ended.
     pub fn running(&self) -> impl Iterator<Item = usize> {
-        let running = |(idx, choice): (usize, &Choice)| choice.events.is_some().then_some(idx);
+        let running = |(idx, choice): (usize, &Choice)| choice.is_running().then_some(idx);
         self.choices.iter().enumerate().filter_map(running)
     }
 
@@ -135,6 +173,10 @@ impl Choices {
         let mut running = None;
         for turn in 0..num_choices {
             let idx = (self.next_idx + turn) % num_choices;
+            if let Some(ended) = self.choices[idx].ended.take() {
+                self.next_idx = idx + 1;
+                return Poll::Ready(Some((idx, Happening::Ended(ended))));
+            }
             while let Some(events) = &mut self.choices[idx].events {
                 match Pin::new(events).poll_next(context) {
                     Poll::Pending => {
@@ -143,7 +185,8 @@ impl Choices {
                     }
                     Poll::Ready(event) => {
                         if let Some(happening) = self.take(idx, event) {
-                            self.next_idx = idx + 1;
+                            // An end must directly follow the last news of its choice.
+                            self.next_idx = idx + usize::from(self.choices[idx].ended.is_none());
                             return Poll::Ready(Some((idx, happening)));
                         }
                     }
@@ -166,16 +209,24 @@ impl Choices {
                 choice.num_cached = u64::from(num_cached);
                 None
             }
-            Some(Event::Text { text, tokens, .. }) => {
+            Some(Event::Text {
+                text,
+                tokens,
+                logprobs,
+            }) => {
                 choice.num_completion += tokens.len() as u64;
-                (!text.is_empty()).then_some(Happening::Text(text))
+                Some(Happening::News(News {
+                    parts: choice.parser.push(&text),
+                    tokens,
+                    logprobs,
+                }))
             }
-            Some(Event::Prompt { .. }) => None,
+            Some(Event::Prompt { logprobs }) => Some(Happening::Prompt(logprobs)),
             Some(Event::Finished(finished)) => {
                 choice.events = None;
                 choice.num_cached = u64::from(finished.usage.num_cached);
                 choice.num_completion = u64::from(finished.usage.num_completion);
-                Some(self.ended(finished))
+                Some(self.finish(idx, finished))
             }
             // A stream without an end: the engine thread is gone.
             None => {
@@ -185,45 +236,53 @@ impl Choices {
         }
     }
 
-    fn ended(&self, finished: Finished) -> Happening {
+    /// The end of a choice, or the last news before it: then the end waits in the choice.
+    fn finish(&mut self, idx: usize, finished: Finished) -> Happening {
         let Finished {
-            mut text, reason, ..
+            mut text,
+            reason,
+            usage,
+            times,
+            logprob_sum,
         } = finished;
-        match reason {
+        let (reason, stop_reason) = match reason {
             engine::FinishReason::Stop(cause) => {
-                let stop_reason = self.stop_reason(&cause);
+                let stop_reason = stop_reason(&cause);
                 if self.matched_stop == MatchedStop::Kept {
                     text += &self.matched_text(cause);
                 }
-                Happening::Ended {
-                    text,
-                    reason: FinishReason::Stop,
-                    stop_reason,
-                }
+                (FinishReason::Stop, stop_reason)
             }
-            engine::FinishReason::Length => Happening::Ended {
-                text,
-                reason: FinishReason::Length,
-                stop_reason: None,
-            },
+            engine::FinishReason::Length => (FinishReason::Length, None),
             // Nobody cancels but whoever holds this, by dropping it; the engine may still
             // say so while it shuts down.
             engine::FinishReason::Cancelled | engine::FinishReason::Aborted => {
-                Happening::Broken(Broken::ShuttingDown)
+                return Happening::Broken(Broken::ShuttingDown);
             }
             engine::FinishReason::Failed { message } => {
                 tracing::error!(message, "the engine failed a request");
-                Happening::Broken(Broken::EngineFailed)
+                return Happening::Broken(Broken::EngineFailed);
             }
+        };
+        let choice = &mut self.choices[idx];
+        let mut parts = choice.parser.push(&text);
+        parts.extend(choice.parser.finish());
+        let ended = Ended {
+            reason,
+            stop_reason,
+            times,
+            usage,
+            logprob_sum,
+        };
+        if parts.is_empty() {
+            return Happening::Ended(ended);
         }
-    }
-
-    fn stop_reason(&self, cause: &StopCause) -> Option<StopReason> {
-        match cause {
-            StopCause::EndToken => None,
-            StopCause::TokenId(token) => Some(StopReason::Token(token.0)),
-            StopCause::String(text) => Some(StopReason::Text(text.clone())),
-        }
+        choice.ended = Some(ended);
+        Happening::News(News {
+            parts,
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+        })
     }
 
     fn matched_text(&self, cause: StopCause) -> String {
@@ -234,5 +293,19 @@ impl Choices {
             }
             StopCause::String(text) => text,
         }
+    }
+}
+
+impl Choice {
+    fn is_running(&self) -> bool {
+        self.events.is_some() || self.ended.is_some()
+    }
+}
+
+fn stop_reason(cause: &StopCause) -> Option<StopReason> {
+    match cause {
+        StopCause::EndToken => None,
+        StopCause::TokenId(token) => Some(StopReason::Token(token.0)),
+        StopCause::String(text) => Some(StopReason::Text(text.clone())),
     }
 }

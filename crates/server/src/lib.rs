@@ -5,7 +5,8 @@
 //! becomes an `engine::Request` and then only its events matter.
 //!
 //! Read in the order of a request's life:
-//! `routes` → `body` → `admit` → `answer` → `choices` → `stream` or `whole`.
+//! `routes` → `body` → `dialect` (reads) → `admit` → `answer` → `choices` → `stream` or
+//! `whole` → `dialect` (writes).
 //!
 //! Not here: what the wire looks like (`api`), which work is done when (`engine`), flags
 //! and wording (`cli`). The model behind it is whatever [`LoadedModel`] carries.
@@ -20,7 +21,9 @@ mod unread; // what a refusal left of a body // long work away from the async wo
 mod admit; // every parameter against the model; the engine's request
 mod answer; // submit, then stream or collect
 mod choices; // the engine's events, joined; dropping them cancels
+mod parse; // what the text of an answer consists of
 
+mod dialect; // what requests and answers look like on the wire
 mod stream; // to server-sent events
 mod whole; // to one document
 

@@ -1,20 +1,16 @@
-//! Events to server-sent events.
+//! Happenings to server-sent events, whatever the dialect.
 //!
 //! ```text
-//! role chunk (chat)  at once, one per choice: the client sees headers and life
-//! text chunks        as they come, whole characters, finish_reason null
-//! terminal chunk     exactly one per choice, empty delta, finish_reason set
-//! usage chunk        only if asked for, choices []
-//! [DONE]
+//! Choices ── Happening ──▶ Dialect ── frames ──▶ Out ──▶ body
+//!                                    ping ───────┘
 //! ```
 //!
 //! Each frame is formatted once, and only when the connection asks for it: the body
 //! *is* this stream, no task or buffer stands between. A client that goes away drops it,
 //! and with it the engine's work. While nothing happens a comment shows life.
 //!
-//! If the server has to end a stream, each choice still gets its terminal chunk
-//! (`finish_reason` `abort`), then an error event, then `[DONE]`: never half an answer
-//! that looks whole.
+//! If the server has to end a stream, the dialect still ends every choice and says why:
+//! never half an answer that looks whole. Not here: what a frame says.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,11 +19,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use api::answer::{
-    ChatChunkChoice, CompletionChoice, Delta, Document, FinishReason, Never, Object, StopReason,
-    UsageField,
-};
-use api::params::StreamUsage;
 use api::sse;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
@@ -37,18 +28,17 @@ use futures_core::Stream;
 use serde::Serialize;
 use tokio::time::{Instant, Sleep};
 
-use crate::answer::{Endpoint, Identity};
 use crate::choices::{Broken, Choices, Happening};
+use crate::dialect::Dialect;
 use crate::state::Shared;
 
 /// The streamed response; its body starts with what is already known.
 pub(crate) fn respond(
     shared: &Arc<Shared>,
-    identity: Identity,
+    dialect: Box<dyn Dialect>,
     choices: Choices,
-    usage: StreamUsage,
 ) -> Response {
-    let frames = Frames::new(Arc::clone(shared), Writer { identity, usage }, choices);
+    let frames = Frames::new(Arc::clone(shared), dialect, choices);
     let mut response = Response::new(Body::from_stream(frames));
     let headers = response.headers_mut();
     headers.insert(
@@ -61,13 +51,44 @@ pub(crate) fn respond(
     response
 }
 
+/// Frames that were formatted and not yet taken.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    ready: VecDeque<Bytes>,
+}
+
+impl Out {
+    /// A document as an event without a name.
+    pub fn frame<T: Serialize>(&mut self, document: &T) {
+        self.ready.push_back(sse::frame(document).into());
+    }
+
+    /// A document as an event with a name.
+    #[expect(
+        dead_code,
+        reason = "the dialects that name their events are yet to come"
+    )]
+    pub fn event<T: Serialize>(&mut self, name: &str, document: &T) {
+        self.ready.push_back(sse::event(name, document).into());
+    }
+
+    /// A comment, which clients skip.
+    pub fn ping(&mut self) {
+        self.ready.push_back(Bytes::from_static(sse::PING));
+    }
+
+    /// The end marker of OpenAI's older streams.
+    pub fn done(&mut self) {
+        self.ready.push_back(Bytes::from_static(sse::DONE));
+    }
+}
+
 /// The frames of one streamed answer.
 struct Frames {
     shared: Arc<Shared>,
-    writer: Writer,
+    dialect: Box<dyn Dialect>,
     choices: Choices,
-    /// Formatted and not yet taken.
-    ready: VecDeque<Bytes>,
+    out: Out,
     /// Due when the stream was silent for too long.
     ping: Pin<Box<Sleep>>,
     state: State,
@@ -76,72 +97,47 @@ struct Frames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
-    /// Everything is in `ready`.
+    /// Everything is in `out`.
     Ended,
 }
 
 impl Frames {
-    fn new(shared: Arc<Shared>, writer: Writer, choices: Choices) -> Frames {
+    fn new(shared: Arc<Shared>, mut dialect: Box<dyn Dialect>, choices: Choices) -> Frames {
         let ping = Box::pin(tokio::time::sleep(shared.config.limits.keep_alive));
-        let usage = choices.usage();
-        let mut ready = VecDeque::new();
-        if writer.identity.endpoint == Endpoint::Chat {
-            let opening = |idx| writer.chat_chunk(idx, OPENING, None, writer.so_far(usage));
-            ready.extend((0..choices.num_choices()).map(opening));
-        }
+        let mut out = Out::default();
+        dialect.open(choices.usage(), &mut out);
         Frames {
             shared,
-            writer,
+            dialect,
             choices,
-            ready,
+            out,
             ping,
             state: State::Running,
         }
     }
 
     fn write(&mut self, idx: usize, happening: Happening) {
+        let (usage, out) = (self.choices.usage(), &mut self.out);
         match happening {
-            Happening::Text(text) => self.write_text(idx, &text),
-            Happening::Ended {
-                text,
-                reason,
-                stop_reason,
-            } => {
-                if !text.is_empty() {
-                    self.write_text(idx, &text);
-                }
-                let usage = self.writer.so_far(self.choices.usage());
-                let terminal = self.writer.terminal(idx, (reason, stop_reason), usage);
-                self.ready.push_back(terminal);
-            }
+            Happening::Prompt(logprobs) => self.dialect.prompt(idx, logprobs, usage, out),
+            Happening::News(news) => self.dialect.news(idx, news, usage, out),
+            Happening::Ended(ended) => self.dialect.ended(idx, ended, usage, out),
             Happening::Broken(broken) => self.write_broken(idx, &broken),
         }
     }
 
-    fn write_text(&mut self, idx: usize, text: &str) {
-        let usage = self.writer.so_far(self.choices.usage());
-        self.ready.push_back(self.writer.text(idx, text, usage));
-    }
-
     fn write_broken(&mut self, idx: usize, broken: &Broken) {
-        let usage = self.writer.so_far(self.choices.usage());
-        for idx in std::iter::once(idx).chain(self.choices.running()) {
-            let terminal = self
-                .writer
-                .terminal(idx, (FinishReason::Abort, None), usage);
-            self.ready.push_back(terminal);
-        }
         let refusal = broken.refusal(&self.shared);
+        let running: Vec<usize> = std::iter::once(idx).chain(self.choices.running()).collect();
+        let usage = self.choices.usage();
+        self.dialect
+            .broken(&running, &refusal, usage, &mut self.out);
         self.shared.metrics.broken(&refusal);
-        self.ready
-            .push_back(refusal.with_body(|body| sse::frame(body)).into());
-        self.ready.push_back(Bytes::from_static(sse::DONE));
         self.state = State::Ended;
     }
 
     fn write_end(&mut self) {
-        self.ready.extend(self.writer.usage(self.choices.usage()));
-        self.ready.push_back(Bytes::from_static(sse::DONE));
+        self.dialect.close(self.choices.usage(), &mut self.out);
         self.state = State::Ended;
     }
 
@@ -160,7 +156,7 @@ impl Stream for Frames {
     ) -> Poll<Option<Result<Bytes, Infallible>>> {
         let frames = &mut *self;
         loop {
-            if let Some(frame) = frames.ready.pop_front() {
+            if let Some(frame) = frames.out.ready.pop_front() {
                 frames.rest_ping();
                 return Poll::Ready(Some(Ok(frame)));
             }
@@ -172,124 +168,9 @@ impl Stream for Frames {
                 Poll::Ready(None) => frames.write_end(),
                 Poll::Pending => {
                     std::task::ready!(frames.ping.as_mut().poll(context));
-                    frames.ready.push_back(Bytes::from_static(sse::PING));
+                    frames.dialect.ping(&mut frames.out);
                 }
             }
         }
     }
-}
-
-const OPENING: Delta<'static> = Delta {
-    role: Some("assistant"),
-    content: Some(""),
-};
-
-/// Formats the frames of one answer.
-struct Writer {
-    identity: Identity,
-    usage: StreamUsage,
-}
-
-type Ending = (FinishReason, Option<StopReason>);
-
-impl Writer {
-    /// The `usage` key of a chunk that has choices.
-    fn so_far(&self, usage: api::answer::Usage) -> UsageField {
-        match self.usage {
-            StreamUsage::Never => UsageField::Absent,
-            StreamUsage::AtEnd => UsageField::Null,
-            StreamUsage::InEveryChunk => UsageField::Told(usage),
-        }
-    }
-
-    fn text(&self, idx: usize, text: &str, usage: UsageField) -> Bytes {
-        match self.identity.endpoint {
-            Endpoint::Chat => {
-                let delta = Delta {
-                    role: None,
-                    content: Some(text),
-                };
-                self.chat_chunk(idx, delta, None, usage)
-            }
-            Endpoint::Completion => self.completion_chunk(idx, text, None, usage),
-        }
-    }
-
-    fn terminal(&self, idx: usize, ending: Ending, usage: UsageField) -> Bytes {
-        match self.identity.endpoint {
-            Endpoint::Chat => self.chat_chunk(idx, Delta::default(), Some(ending), usage),
-            Endpoint::Completion => self.completion_chunk(idx, "", Some(ending), usage),
-        }
-    }
-
-    /// The chunk that carries usage, if one was asked for.
-    fn usage(&self, usage: api::answer::Usage) -> Option<Bytes> {
-        if self.usage == StreamUsage::Never {
-            return None;
-        }
-        let none: [Never; 0] = [];
-        Some(self.chunk(&none, UsageField::Told(usage)))
-    }
-
-    fn chat_chunk(
-        &self,
-        idx: usize,
-        delta: Delta<'_>,
-        ending: Option<Ending>,
-        usage: UsageField,
-    ) -> Bytes {
-        let (finish_reason, stop_reason) = split(ending);
-        let index = choice_index(idx);
-        let choice = ChatChunkChoice {
-            index,
-            delta,
-            logprobs: Never,
-            finish_reason,
-            stop_reason,
-        };
-        self.chunk(&[choice], usage)
-    }
-
-    fn completion_chunk(
-        &self,
-        idx: usize,
-        text: &str,
-        ending: Option<Ending>,
-        usage: UsageField,
-    ) -> Bytes {
-        let (finish_reason, stop_reason) = split(ending);
-        let index = choice_index(idx);
-        let choice = CompletionChoice {
-            index,
-            text,
-            logprobs: Never,
-            finish_reason,
-            stop_reason,
-        };
-        self.chunk(&[choice], usage)
-    }
-
-    fn chunk<C: Serialize>(&self, choices: &[C], usage: UsageField) -> Bytes {
-        let object = match self.identity.endpoint {
-            Endpoint::Chat => Object::ChatChunk,
-            Endpoint::Completion => Object::Completion,
-        };
-        let document = Document {
-            head: self.identity.head(object),
-            choices,
-            usage,
-        };
-        sse::frame(&document).into()
-    }
-}
-
-fn split(ending: Option<Ending>) -> (Option<FinishReason>, Option<StopReason>) {
-    ending.map_or((None, None), |(reason, stop_reason)| {
-        (Some(reason), stop_reason)
-    })
-}
-
-/// A choice's index on the wire.
-pub(crate) fn choice_index(idx: usize) -> u32 {
-    u32::try_from(idx).expect("the number of prompts is bounded far below")
 }

@@ -1,121 +1,86 @@
-//! An answer in one document: the same events as a stream, collected.
+//! An answer in one document: the same happenings as a stream, collected.
 
 use std::sync::Arc;
 
-use api::answer::{
-    ChatChoice, ChatMessage, CompletionChoice, Document, FinishReason, Never, Object, StopReason,
-    UsageField,
-};
-use axum::Json;
-use axum::response::{IntoResponse, Response};
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use engine::TokenLogprobs;
+use text::TokenId;
 
-use crate::answer::{Endpoint, Identity};
-use crate::choices::{Choices, Happening};
+use crate::choices::{Choices, Ended, Happening, News};
+use crate::dialect::Dialect;
 use crate::errors::Refusal;
+use crate::parse::Part;
 use crate::state::Shared;
-use crate::stream::choice_index;
 
-/// One choice as far as it is known.
-#[derive(Default)]
-struct Collected {
-    text: String,
-    ending: Option<(FinishReason, Option<StopReason>)>,
+/// All that was heard of one choice.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    /// Of the prompt, if the request wants them: one per token after the first.
+    pub prompt_logprobs: Option<Vec<TokenLogprobs>>,
+    /// Neighbours of the same kind are joined.
+    pub parts: Vec<Part>,
+    pub tokens: Vec<TokenId>,
+    /// One per token if the request wants them, else none.
+    pub logprobs: Vec<TokenLogprobs>,
+    /// `None` until it ends.
+    pub ended: Option<Ended>,
+}
+
+impl Collected {
+    /// Adds what is new.
+    pub fn add(&mut self, news: News) {
+        for part in news.parts {
+            match (self.parts.last_mut(), part) {
+                (Some(Part::Content(so_far)), Part::Content(more)) => so_far.push_str(&more),
+                (_, part) => self.parts.push(part),
+            }
+        }
+        self.tokens.extend(news.tokens);
+        self.logprobs.extend(news.logprobs);
+    }
+
+    /// All content, joined.
+    pub fn content(&self) -> String {
+        let text = |part: &Part| match part {
+            Part::Content(text) => text.clone(),
+        };
+        self.parts.iter().map(text).collect()
+    }
+
+    /// How it ended.
+    ///
+    /// # Panics
+    ///
+    /// If it has not.
+    pub fn ended(&self) -> &Ended {
+        let ended = self.ended.as_ref();
+        ended.expect("every choice ends before there are no more happenings")
+    }
 }
 
 /// Waits for every choice. If the client goes away this future is dropped, and the
 /// choices with it.
 pub(crate) async fn respond(
     shared: &Arc<Shared>,
-    identity: Identity,
+    mut dialect: Box<dyn Dialect>,
     mut choices: Choices,
 ) -> Result<Response, Refusal> {
     let mut collected: Vec<Collected> = Vec::new();
     collected.resize_with(choices.num_choices(), Collected::default);
     while let Some((idx, happening)) = choices.next().await {
+        let choice = &mut collected[idx];
         match happening {
-            Happening::Text(text) => collected[idx].text += &text,
-            Happening::Ended {
-                text,
-                reason,
-                stop_reason,
-            } => {
-                collected[idx].text += &text;
-                collected[idx].ending = Some((reason, stop_reason));
-            }
+            Happening::Prompt(logprobs) => choice.prompt_logprobs = Some(logprobs),
+            Happening::News(news) => choice.add(news),
+            Happening::Ended(ended) => choice.ended = Some(ended),
             Happening::Broken(broken) => return Err(broken.refusal(shared)),
         }
     }
-    let usage = UsageField::Told(choices.usage());
-    Ok(match identity.endpoint {
-        Endpoint::Chat => {
-            let choices: Vec<ChatChoice<'_>> = each(&collected, chat_choice);
-            let head = identity.head(Object::Chat);
-            Json(Document {
-                head,
-                choices: &choices,
-                usage,
-            })
-            .into_response()
-        }
-        Endpoint::Completion => {
-            let choices: Vec<CompletionChoice<'_>> = each(&collected, completion_choice);
-            let head = identity.head(Object::Completion);
-            Json(Document {
-                head,
-                choices: &choices,
-                usage,
-            })
-            .into_response()
-        }
-    })
-}
-
-fn each<'a, C>(
-    collected: &'a [Collected],
-    choice: fn(u32, &'a str, FinishReason, Option<StopReason>) -> C,
-) -> Vec<C> {
-    let build = |(idx, collected): (usize, &'a Collected)| {
-        let (reason, stop_reason) = collected
-            .ending
-            .clone()
-            .expect("every choice ends before there are no more events");
-        choice(choice_index(idx), &collected.text, reason, stop_reason)
-    };
-    collected.iter().enumerate().map(build).collect()
-}
-
-fn chat_choice(
-    index: u32,
-    text: &str,
-    finish_reason: FinishReason,
-    stop_reason: Option<StopReason>,
-) -> ChatChoice<'_> {
-    let message = ChatMessage {
-        role: "assistant",
-        content: text,
-        refusal: Never,
-    };
-    ChatChoice {
-        index,
-        message,
-        logprobs: Never,
-        finish_reason,
-        stop_reason,
-    }
-}
-
-fn completion_choice(
-    index: u32,
-    text: &str,
-    finish_reason: FinishReason,
-    stop_reason: Option<StopReason>,
-) -> CompletionChoice<'_> {
-    let finish_reason = Some(finish_reason);
-    CompletionChoice {
-        index,
-        text,
-        logprobs: Never,
-        finish_reason,
-        stop_reason,
-    }
+    let document = dialect.document(collected, choices.usage());
+    let mut response = Response::new(Body::from(document));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    Ok(response)
 }

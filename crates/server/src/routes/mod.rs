@@ -4,8 +4,7 @@
 //! observe ─▶ CORS (off by default) ─▶ key ─▶ route or fallback
 //! ```
 
-mod chat;
-mod completions;
+mod generate;
 mod health;
 mod metrics;
 mod models;
@@ -27,10 +26,10 @@ use crate::{auth, observe};
 /// All routes, checked and counted.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let routes = Router::new()
-        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/chat/completions", post(generate::chat))
         // llama.cpp answers without the version too.
-        .route("/chat/completions", post(chat::create))
-        .route("/v1/completions", post(completions::create))
+        .route("/chat/completions", post(generate::chat))
+        .route("/v1/completions", post(generate::completion))
         .route("/v1/models", get(models::list))
         // Names may hold slashes, as in `org/model`.
         .route("/v1/models/{*id}", get(models::show))
