@@ -315,6 +315,9 @@ fn show(text: &mut String, more: &str) -> anyhow::Result<()> {
 
 /// Says how fast it was, to a person only.
 fn tell_speed(finished: &Finished, first: Option<Duration>) -> anyhow::Result<()> {
+    if let FinishReason::OutOfConstraint { reason } = &finished.reason {
+        bail!("the answer cannot go on: {reason}");
+    }
     if let FinishReason::Failed { message } = &finished.reason {
         bail!("the engine failed: {message}");
     }

@@ -8,6 +8,10 @@
 //! 2. Does its text complete a stop string?
 //! 3. Is the budget used up?
 //!
+//! Of a constrained answer they are asked differently, so that a stop implies a complete answer: its
+//! constraint allows end tokens and stop ids where the answer is complete, a stop string counts only
+//! behind a complete answer, and an answer that nothing may follow has stopped.
+//!
 //! There is no fourth question about the context: a request whose prompt and `max_tokens`
 //! exceed it was refused (`handle.rs`).
 
@@ -17,6 +21,7 @@ use text::{Pushed, TextStream};
 
 use crate::Vocabulary;
 use crate::choose::{ChooseError, Chooser, EarlyBan, Scratch};
+use crate::constraint::{Constrained, Constraint, ConstraintError, Ends, Progress};
 use crate::events::Sender;
 use crate::inbox::Submission;
 use crate::request::{Event, FinishReason, Finished, Stop, StopCause, Times, TokenId, Usage};
@@ -29,6 +34,7 @@ pub(crate) struct Answer {
     chooser: Chooser,
     text: TextStream,
     stop: Stop,
+    rule: Rule,
     /// The model's own end tokens; none if the request ignores them.
     end_tokens: Vec<TokenId>,
     usage: Usage,
@@ -36,6 +42,46 @@ pub(crate) struct Answer {
     /// Preempted and not computed again since.
     is_parked: bool,
     num_preemptions: u32,
+}
+
+/// As far back as a stop string may reach: one of 512 bytes spans at most as many tokens with text.
+const NUM_COMPLETE_MAX: usize = 512;
+
+/// What an answer must look like.
+#[derive(Debug)]
+enum Rule {
+    Free,
+    /// `constrained` is `None` while it is lent to the masks thread.
+    Constrained {
+        constrained: Option<Constrained>,
+        /// Where in the answer's text, in bytes, it was complete; the last [`NUM_COMPLETE_MAX`] places.
+        complete_at: Vec<usize>,
+        num_bytes: usize,
+    },
+}
+
+/// Why an answer got no token.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum NoToken {
+    #[error(transparent)]
+    Choose(#[from] ChooseError),
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
+}
+
+impl NoToken {
+    pub(crate) fn reason(&self) -> FinishReason {
+        match self {
+            NoToken::Choose(ChooseError::NothingAllowed) | NoToken::Constraint(_) => {
+                FinishReason::OutOfConstraint {
+                    reason: self.to_string(),
+                }
+            }
+            NoToken::Choose(ChooseError::NoNumber { .. }) => FinishReason::Failed {
+                message: self.to_string(),
+            },
+        }
+    }
 }
 
 /// When what happened.
@@ -82,14 +128,18 @@ impl Answer {
         } = submission;
         // The front refuses it. Here it would end every answer before its first character.
         request.stop.strings.retain(|string| !string.is_empty());
-        let end_tokens = if request.stop.ignore_eos {
-            Vec::new()
-        } else {
-            vocabulary.end_tokens().to_vec()
+        let rule = Rule::new(request.constraint.take(), &request.stop, vocabulary, vocab);
+        let end_tokens = match (&rule, request.stop.ignore_eos) {
+            (Rule::Free, true) => Vec::new(),
+            _ => vocabulary.end_tokens().to_vec(),
         };
-        let early_ban = EarlyBan {
-            token_ids: [&end_tokens[..], &request.stop.token_ids].concat(),
-            min_tokens: request.stop.min_tokens,
+        let early_ban = match &rule {
+            Rule::Free => EarlyBan {
+                token_ids: [&end_tokens[..], &request.stop.token_ids].concat(),
+                min_tokens: request.stop.min_tokens,
+            },
+            // Its constraint knows better when it may end.
+            Rule::Constrained { .. } => EarlyBan::default(),
         };
         let seed = request.sampling.seed.unwrap_or_else(seed);
         let answer = Answer {
@@ -97,6 +147,7 @@ impl Answer {
             chooser: Chooser::new(&request.sampling, &request.prompt, early_ban, vocab, seed),
             text: TextStream::new(request.stop.strings.clone()),
             stop: request.stop,
+            rule,
             end_tokens,
             usage: Usage {
                 num_prompt: request.prompt.len() as u32,
@@ -157,8 +208,29 @@ impl Answer {
         &self,
         row: &mut [f32],
         scratch: &mut Scratch,
-    ) -> Result<TokenId, ChooseError> {
-        self.chooser.choose(row, self.usage.num_completion, scratch)
+    ) -> Result<TokenId, NoToken> {
+        let allowed = self.rule.allowed()?;
+        let answer_idx = self.usage.num_completion;
+        Ok(self.chooser.choose(row, answer_idx, allowed, scratch)?)
+    }
+
+    /// Tokens of the answer so far, and its constraint if it has one, to be filled elsewhere. It chooses
+    /// nothing until [`Answer::give_back`].
+    pub(crate) fn lend(&mut self) -> Option<(u32, Constrained)> {
+        match &mut self.rule {
+            Rule::Free => None,
+            Rule::Constrained { constrained, .. } => {
+                Some((self.usage.num_completion, constrained.take()?))
+            }
+        }
+    }
+
+    /// Takes back what [`Answer::lend`] gave.
+    pub(crate) fn give_back(&mut self, filled: Constrained) {
+        match &mut self.rule {
+            Rule::Free => unreachable!("free text has no constraint to lend"),
+            Rule::Constrained { constrained, .. } => *constrained = Some(filled),
+        }
     }
 
     /// Takes `token`, chosen at `at`, into the answer.
@@ -170,35 +242,47 @@ impl Answer {
     ) -> Accepted {
         self.usage.num_completion += 1;
         self.chooser.record(token);
-        let (text, stop) = self.push(token, vocabulary);
+        let (text, end) = self.push(token, vocabulary);
         let is_used_up = self.usage.num_completion >= self.stop.max_tokens;
         Accepted {
             text,
-            end: match stop {
-                Some(cause) => Some(FinishReason::Stop(cause)),
-                None => is_used_up.then_some(FinishReason::Length),
-            },
+            end: end.or(is_used_up.then_some(FinishReason::Length)),
             since: self.clock.token(at),
         }
     }
 
-    /// The text that `token` releases, and whether it stops the answer.
-    fn push(&mut self, token: TokenId, vocabulary: &dyn Vocabulary) -> (String, Option<StopCause>) {
+    /// The text that `token` releases, and whether it ends the answer.
+    fn push(
+        &mut self,
+        token: TokenId,
+        vocabulary: &dyn Vocabulary,
+    ) -> (String, Option<FinishReason>) {
+        let stopped = |cause| Some(FinishReason::Stop(cause));
         if self.end_tokens.contains(&token) {
-            return (String::new(), Some(StopCause::EndToken));
+            return (String::new(), stopped(StopCause::EndToken));
         }
         if self.stop.token_ids.contains(&token) {
-            return (String::new(), Some(StopCause::TokenId(token)));
+            return (String::new(), stopped(StopCause::TokenId(token)));
         }
-        match self
-            .text
-            .push(vocabulary.token_bytes(token).unwrap_or_default())
-        {
-            Pushed::Text(text) => (text, None),
-            Pushed::Stopped { text, stop_idx } => (
-                text,
-                Some(StopCause::String(self.stop.strings[stop_idx].clone())),
-            ),
+        let bytes = vocabulary.token_bytes(token).unwrap_or_default();
+        let pushed = match &self.rule {
+            Rule::Free => self.text.push(bytes),
+            Rule::Constrained { complete_at, .. } => {
+                let is_complete = |at: usize| complete_at.contains(&at);
+                self.text.push_if(bytes, is_complete)
+            }
+        };
+        let text = match pushed {
+            Pushed::Text(text) => text,
+            Pushed::Stopped { text, stop_idx } => {
+                let cause = StopCause::String(self.stop.strings[stop_idx].clone());
+                return (text, stopped(cause));
+            }
+        };
+        match self.rule.accept(token, bytes.len()) {
+            Ok(Progress::Open | Progress::Complete) => (text, None),
+            Ok(Progress::Exhausted) => (text, stopped(StopCause::Exhausted)),
+            Err(error) => (text, Some(NoToken::from(error).reason())),
         }
     }
 
@@ -236,6 +320,71 @@ impl Answer {
             times,
             logprob_sum: 0.0,
         });
+    }
+}
+
+impl Rule {
+    fn new(
+        constraint: Option<Box<dyn Constraint>>,
+        stop: &Stop,
+        vocabulary: &dyn Vocabulary,
+        vocab: usize,
+    ) -> Rule {
+        let Some(constraint) = constraint else {
+            return Rule::Free;
+        };
+        let ends = Ends {
+            end_tokens: vocabulary.end_tokens().to_vec(),
+            stop_ids: stop.token_ids.clone(),
+            // An answer that ignores end tokens goes on while its constraint lets it.
+            min_tokens: match stop.ignore_eos {
+                true => u32::MAX,
+                false => stop.min_tokens,
+            },
+        };
+        Rule::Constrained {
+            constrained: Some(Constrained::new(constraint, ends, vocab)),
+            complete_at: Vec::new(),
+            num_bytes: 0,
+        }
+    }
+
+    /// One bit for each token that may come next; `None` allows all.
+    fn allowed(&self) -> Result<Option<&[u32]>, ConstraintError> {
+        match self {
+            Rule::Free => Ok(None),
+            Rule::Constrained { constrained, .. } => match constrained {
+                Some(constrained) => constrained.allowed().map(Some),
+                None => Err(ConstraintError {
+                    reason: "it was lent and not given back".to_owned(),
+                }),
+            },
+        }
+    }
+
+    /// Moves on by a token of `num_token_bytes`.
+    fn accept(
+        &mut self,
+        token: TokenId,
+        num_token_bytes: usize,
+    ) -> Result<Progress, ConstraintError> {
+        let Rule::Constrained {
+            constrained: Some(constrained),
+            complete_at,
+            num_bytes,
+        } = self
+        else {
+            return Ok(Progress::Open);
+        };
+        let progress = constrained.accept(token)?;
+        *num_bytes += num_token_bytes;
+        if progress == Progress::Complete {
+            if complete_at.len() >= NUM_COMPLETE_MAX {
+                complete_at.remove(0);
+            }
+            complete_at.push(*num_bytes);
+        }
+        Ok(progress)
     }
 }
 

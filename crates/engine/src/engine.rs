@@ -24,6 +24,7 @@ use crate::answer::Answer;
 use crate::batch::Layout;
 use crate::choose::Scratch;
 use crate::inbox::{Inbox, News, Phase, Submission, Waiting, WhenEmpty};
+use crate::masks::Masks;
 use crate::request::FinishReason;
 use crate::stats::{Observer, Stats};
 
@@ -44,6 +45,7 @@ pub(crate) struct Engine {
     pub(crate) answers: BTreeMap<SeqId, Answer>,
     pub(crate) layout: Layout,
     pub(crate) scratch: Scratch,
+    pub(crate) masks: Masks,
     pub(crate) started: Instant,
 }
 

@@ -27,6 +27,9 @@ mod step;
 // A plan as a runner's batch.
 mod batch;
 
+// Masks of constrained answers, beside the forward pass.
+mod masks;
+
 // Logits to a token.
 mod choose;
 
@@ -183,6 +186,7 @@ pub fn start_parts(parts: Parts) -> (EngineHandle, JoinHandle<()>) {
         answers: BTreeMap::new(),
         layout: batch::Layout::default(),
         scratch: choose::Scratch::default(),
+        masks: masks::Masks::start(),
         started: Instant::now(),
     };
     engine.show_counts(0);

@@ -18,7 +18,8 @@ pub struct Request {
     pub stop: Stop,
     /// Which log-probabilities its events tell.
     pub logprobs: Logprobs,
-    /// What the answer must look like; `None` is free text.
+    /// What the answer must look like; `None` is free text. Then every stop leaves a complete answer: the
+    /// ends of [`Stop`] count where the answer is complete, and nowhere else.
     pub constraint: Option<Box<dyn Constraint>>,
     /// Whether control tokens that do not end the answer have text.
     pub control_text: ControlText,
@@ -159,6 +160,12 @@ pub enum FinishReason {
     Cancelled,
     /// The engine is shutting down and the drain limit has passed.
     Aborted,
+    /// The answer cannot go on within its constraint: nothing that the request allows fits it, or it
+    /// became too expensive to follow. The caller's fault; what was told so far is not complete.
+    OutOfConstraint {
+        /// Why, for the caller.
+        reason: String,
+    },
     /// The engine failed; the message is for the log, not for the caller.
     Failed {
         /// What went wrong.
@@ -175,6 +182,8 @@ pub enum StopCause {
     TokenId(TokenId),
     /// One of the request's `strings`.
     String(String),
+    /// The constraint: the answer is complete and nothing may follow.
+    Exhausted,
 }
 
 /// Token counts of a request.

@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use sched::{Chosen, PlanItem, SeqId, StepPlan};
 
-use crate::answer::{Accepted, Since};
-use crate::choose::ChooseError;
+use crate::answer::{Accepted, NoToken, Since};
 use crate::engine::{Engine, panic_message};
+use crate::masks::Lent;
 use crate::request::{FinishReason, TokenId};
 use crate::stats::StepFacts;
 
@@ -96,11 +96,27 @@ impl Engine {
             layout,
             answers,
             scratch,
+            masks,
             vocab,
             ..
         } = self;
+        let lend = |item: &PlanItem| {
+            let (answer_idx, constrained) = answers.get_mut(&item.seq)?.lend()?;
+            Some(Lent {
+                seq: item.seq,
+                answer_idx,
+                constrained,
+            })
+        };
+        let sampling = plan.items.iter().filter(|item| item.samples);
+        masks.lend(sampling.filter_map(lend).collect());
         let attempt = catch_unwind(AssertUnwindSafe(|| {
             let mut logits = runner.forward(layout.batch())?;
+            for lent in masks.take_back() {
+                if let Some(answer) = answers.get_mut(&lent.seq) {
+                    answer.give_back(lent.constrained);
+                }
+            }
             let sampling = plan.items.iter().filter(|item| item.samples);
             let choices = sampling.enumerate().map(|(row_idx, item)| {
                 let row = &mut logits.row_mut(row_idx)[..*vocab];
@@ -111,6 +127,8 @@ impl Engine {
             });
             Ok(choices.collect())
         }));
+        // Of a failed forward pass: its answers end, and the thread must be free for the next step.
+        drop(masks.take_back());
         match attempt {
             Ok(Ok(choices)) => Ok(choices),
             Ok(Err(error)) => {
@@ -148,7 +166,7 @@ impl Engine {
                 Err(error) => {
                     self.scheduler.cancel(seq);
                     What::Failure {
-                        message: error.to_string(),
+                        reason: error.reason(),
                     }
                 }
             };
@@ -164,7 +182,9 @@ impl Engine {
         let failed = |item: &PlanItem| Notice {
             seq: item.seq,
             what: What::Failure {
-                message: failure.message.clone(),
+                reason: FinishReason::Failed {
+                    message: failure.message.clone(),
+                },
             },
         };
         let notices: Vec<Notice> = plan.items.iter().map(failed).collect();
@@ -198,9 +218,11 @@ impl Engine {
                 self.answers[&seq].post(accepted.text, token);
                 accepted.end
             }
-            What::Failure { message } => {
-                tracing::error!(message, "a request fails in the engine");
-                Some(FinishReason::Failed { message })
+            What::Failure { reason } => {
+                if let FinishReason::Failed { message } = &reason {
+                    tracing::error!(message, "a request fails in the engine");
+                }
+                Some(reason)
             }
         };
         if let Some(reason) = end {
@@ -212,7 +234,7 @@ impl Engine {
 /// What a sequence that was due for a token got.
 struct Choice {
     seq: SeqId,
-    token: Result<TokenId, ChooseError>,
+    token: Result<TokenId, NoToken>,
 }
 
 /// Why no sequence of a plan got anything.
@@ -234,5 +256,5 @@ impl Notice {
 
 enum What {
     Token { token: TokenId, accepted: Accepted },
-    Failure { message: String },
+    Failure { reason: FinishReason },
 }

@@ -90,6 +90,10 @@ pub(crate) struct Ended {
 pub(crate) enum Broken {
     ShuttingDown,
     EngineFailed,
+    /// The answer cannot go on within its constraint.
+    OutOfConstraint {
+        reason: String,
+    },
 }
 
 impl Broken {
@@ -99,6 +103,9 @@ impl Broken {
                 retry_after: shared.config.limits.retry_after,
             },
             Broken::EngineFailed => Refusal::EngineFailed,
+            Broken::OutOfConstraint { reason } => Refusal::OutOfConstraint {
+                reason: reason.clone(),
+            },
         }
     }
 }
@@ -259,6 +266,9 @@ impl Choices {
             engine::FinishReason::Cancelled | engine::FinishReason::Aborted => {
                 return Happening::Broken(Broken::ShuttingDown);
             }
+            engine::FinishReason::OutOfConstraint { reason } => {
+                return Happening::Broken(Broken::OutOfConstraint { reason });
+            }
             engine::FinishReason::Failed { message } => {
                 tracing::error!(message, "the engine failed a request");
                 return Happening::Broken(Broken::EngineFailed);
@@ -287,7 +297,7 @@ impl Choices {
 
     fn matched_text(&self, cause: StopCause) -> String {
         match cause {
-            StopCause::EndToken => String::new(),
+            StopCause::EndToken | StopCause::Exhausted => String::new(),
             StopCause::TokenId(token) => {
                 self.serving.tokenizer.decode(&[token], SpecialText::Parse)
             }
@@ -304,7 +314,7 @@ impl Choice {
 
 fn stop_reason(cause: &StopCause) -> Option<StopReason> {
     match cause {
-        StopCause::EndToken => None,
+        StopCause::EndToken | StopCause::Exhausted => None,
         StopCause::TokenId(token) => Some(StopReason::Token(token.0)),
         StopCause::String(text) => Some(StopReason::Text(text.clone())),
     }

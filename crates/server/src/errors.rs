@@ -59,6 +59,10 @@ pub(crate) enum Refusal {
     /// The body came too slowly.
     #[error("the body did not arrive completely in time")]
     BodyIncomplete,
+    /// An answer cannot go on within its constraint: the request asks for what excludes each other, or
+    /// its grammar is too expensive to follow.
+    #[error("the answer cannot go on as the request demands: {reason}")]
+    OutOfConstraint { reason: String },
     /// The body ended before its declared length, or its chunks are none.
     #[error("the body breaks off, or its framing is wrong")]
     BodyBroken,
@@ -106,6 +110,7 @@ impl Refusal {
             Refusal::Request(_)
             | Refusal::ForModel { .. }
             | Refusal::ContextLength { .. }
+            | Refusal::OutOfConstraint { .. }
             | Refusal::BodyBroken => StatusCode::BAD_REQUEST,
             Refusal::UnknownModel { .. } | Refusal::UnknownRoute => StatusCode::NOT_FOUND,
             Refusal::UnknownMethod => StatusCode::METHOD_NOT_ALLOWED,
@@ -151,6 +156,7 @@ impl Refusal {
             Refusal::HeadTooLarge { .. } => "headers_too_large",
             Refusal::BodyIncomplete => "body_incomplete",
             Refusal::BodyBroken => "body_broken",
+            Refusal::OutOfConstraint { .. } => "constraint_failed",
             Refusal::QueueFull { .. } => "queue_full",
             Refusal::BodiesFull { .. } => "bodies_full",
             Refusal::Loading { .. } => "model_loading",
@@ -177,6 +183,7 @@ impl Refusal {
         "headers_too_large",
         "body_incomplete",
         "body_broken",
+        "constraint_failed",
         "queue_full",
         "bodies_full",
         "model_loading",
@@ -209,7 +216,10 @@ impl Refusal {
     /// Whether the engine had already taken the request: then it was not rejected but
     /// broken, and is counted as such.
     pub(crate) fn came_later(&self) -> bool {
-        matches!(self, Refusal::CutOff { .. } | Refusal::EngineFailed)
+        matches!(
+            self,
+            Refusal::CutOff { .. } | Refusal::EngineFailed | Refusal::OutOfConstraint { .. }
+        )
     }
 
     /// Hands `{"error": …}` to `write`; whole answers and stream frames share it.
@@ -311,6 +321,7 @@ mod tests {
             Refusal::HeadTooLarge { bytes_max: 1 },
             Refusal::BodyIncomplete,
             Refusal::BodyBroken,
+            Refusal::OutOfConstraint { reason: text() },
             Refusal::QueueFull {
                 bound: QueueBound::Tokens,
                 reason: text(),

@@ -42,6 +42,8 @@ pub struct TextStream {
     undecoded: Vec<u8>,
     /// Decoded text not yet released.
     held: String,
+    /// Bytes released.
+    num_released: usize,
     stops: Vec<StopSearch>,
     /// A stop string matched, or the answer was finished: nothing is released any more.
     ended: bool,
@@ -64,6 +66,7 @@ impl TextStream {
         TextStream {
             undecoded: Vec::new(),
             held: String::new(),
+            num_released: 0,
             stops: stops.into_iter().map(StopSearch::new).collect(),
             ended: false,
         }
@@ -74,12 +77,18 @@ impl TextStream {
     ///
     /// Cost: linear in `token_bytes`, times the number of stop strings, plus the length of the held text.
     pub fn push(&mut self, token_bytes: &[u8]) -> Pushed {
+        self.push_if(token_bytes, |_| true)
+    }
+
+    /// As [`TextStream::push`], but a stop string counts only if `may_end` says so of the place where it
+    /// begins, in bytes of the answer's text. One that does not count is text like any other.
+    pub fn push_if(&mut self, token_bytes: &[u8], may_end: impl Fn(usize) -> bool) -> Pushed {
         if self.ended {
             return Pushed::Text(String::new());
         }
         let searched = self.held.len();
         self.decode(token_bytes);
-        self.release(searched)
+        self.release(searched, may_end)
     }
 
     /// Releases what is held back; an incomplete character becomes one U+FFFD.
@@ -94,7 +103,7 @@ impl TextStream {
             self.undecoded.clear();
             self.held.push(char::REPLACEMENT_CHARACTER);
         }
-        let mut text = match self.release(searched) {
+        let mut text = match self.release(searched, |_| true) {
             Pushed::Text(text) => text,
             Pushed::Stopped { text, .. } => return text,
         };
@@ -134,8 +143,8 @@ impl TextStream {
     }
 
     /// Looks for stop strings in `held[searched..]` and releases what precedes any possible match.
-    fn release(&mut self, searched: usize) -> Pushed {
-        if let Some(found) = self.first_match(searched) {
+    fn release(&mut self, searched: usize, may_end: impl Fn(usize) -> bool) -> Pushed {
+        if let Some(found) = self.first_match(searched, may_end) {
             self.held.truncate(found.start);
             self.ended = true;
             return Pushed::Stopped {
@@ -147,17 +156,24 @@ impl TextStream {
         // characters, so this is a character border.
         let num_possible = self.stops.iter().map(|stop| stop.matched).max();
         let num_certain = self.held.len() - num_possible.unwrap_or(0);
+        self.num_released += num_certain;
         Pushed::Text(self.held.drain(..num_certain).collect())
     }
 
-    fn first_match(&mut self, searched: usize) -> Option<Match> {
-        let TextStream { held, stops, .. } = self;
+    fn first_match(&mut self, searched: usize, may_end: impl Fn(usize) -> bool) -> Option<Match> {
+        let TextStream {
+            held,
+            stops,
+            num_released,
+            ..
+        } = self;
         for (idx, &byte) in held.as_bytes().iter().enumerate().skip(searched) {
             let mut found: Option<Match> = None;
             for (stop_idx, stop) in stops.iter_mut().enumerate() {
                 if stop.accept(byte) {
                     let start = idx + 1 - stop.text.len();
-                    if found.as_ref().is_none_or(|other| start < other.start) {
+                    let is_first = found.as_ref().is_none_or(|other| start < other.start);
+                    if is_first && may_end(*num_released + start) {
                         found = Some(Match { start, stop_idx });
                     }
                 }

@@ -49,6 +49,8 @@ const THREADS: &[&str] = &[
     "crates/tensor/src/pool",
     "crates/engine/src/engine.rs",
     "crates/engine/src/lib.rs",
+    "crates/engine/src/masks.rs",
+    "crates/engine/src/constrain/",
     "crates/cli/",
     "xtask/",
 ];

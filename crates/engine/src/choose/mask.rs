@@ -7,6 +7,8 @@
 //!
 //! - bans that leave nothing ban nothing;
 //! - bans of the caller win over `min_tokens`, and those over a force.
+//!
+//! A constraint's mask is another matter ([`keep`]): it yields to nothing.
 
 use std::collections::BTreeMap;
 
@@ -116,6 +118,27 @@ impl Mask {
             row.fill(f32::NEG_INFINITY);
             for (id, logit) in forced {
                 row[id] = logit;
+            }
+        }
+    }
+}
+
+/// Rules out every id of `row` whose bit of `allowed` is clear or missing.
+pub(super) fn keep(row: &mut [f32], allowed: &[u32]) {
+    let (chunks, words) = (
+        row.chunks_mut(32),
+        allowed.iter().chain(std::iter::repeat(&0)),
+    );
+    for (logits, &word) in chunks.zip(words) {
+        match word {
+            0 => logits.fill(f32::NEG_INFINITY),
+            u32::MAX => (),
+            _ => {
+                for (bit, logit) in logits.iter_mut().enumerate() {
+                    if word >> bit & 1 == 0 {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
             }
         }
     }

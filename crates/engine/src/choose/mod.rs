@@ -6,8 +6,8 @@
 //! or not. Every stage is linear in the vocabulary; nothing sorts all of it.
 //!
 //! ```text
-//! row ──mask──penalties──┬─ temperature 0 ───────────────── largest, lowest id
-//!                        └─ top-k ─ weigh ─ top-p ─ min-p ─ draw(seed, answer index)
+//! row ──mask──penalties──constraint──┬─ temperature 0 ───────────────── largest, lowest id
+//!                                    └─ top-k ─ weigh ─ top-p ─ min-p ─ draw(seed, answer index)
 //! ```
 //!
 //! Not here: when an answer ends (`answer.rs`). Source of the plain definition that tests
@@ -45,6 +45,9 @@ pub(crate) enum ChooseError {
     /// Every logit that the request allows is NaN or minus infinity.
     #[error("none of the {vocab} logits is a number")]
     NoNumber { vocab: usize },
+    /// The request's bias, bans and model leave nothing of what its constraint allows.
+    #[error("no token is left that the constraint and the request both allow")]
+    NothingAllowed,
 }
 
 /// How one request chooses its tokens. Lives as long as the request.
@@ -106,13 +109,14 @@ impl Chooser {
     }
 
     /// Chooses the token at `answer_idx` (0 is the first) of the answer. `row` holds the
-    /// logits of ids `0..row.len()` and is used up.
+    /// logits of ids `0..row.len()` and is used up. `allowed` has a bit for each id that a constraint
+    /// lets through; it has the last word, so that no bias, force or penalty gets past it.
     ///
     /// NaN counts as minus infinity, plus infinity as the largest number.
     ///
     /// # Errors
     ///
-    /// [`ChooseError::NoNumber`].
+    /// [`ChooseError::NoNumber`]; with a constraint [`ChooseError::NothingAllowed`].
     ///
     /// # Cost
     ///
@@ -122,13 +126,20 @@ impl Chooser {
         &self,
         row: &mut [f32],
         answer_idx: u32,
+        allowed: Option<&[u32]>,
         scratch: &mut Scratch,
     ) -> Result<TokenId, ChooseError> {
         self.mask.apply(row, answer_idx);
         if let Some(penalties) = &self.penalties {
             penalties.apply(row);
         }
-        let max = filter::max_finite(row).ok_or(ChooseError::NoNumber { vocab: row.len() })?;
+        if let Some(allowed) = allowed {
+            mask::keep(row, allowed);
+        }
+        let max = filter::max_finite(row).ok_or(match allowed {
+            None => ChooseError::NoNumber { vocab: row.len() },
+            Some(_) => ChooseError::NothingAllowed,
+        })?;
         match self.pick {
             Pick::Greedy => Ok(filter::first_of(row, max)),
             Pick::Draw(settings) => {

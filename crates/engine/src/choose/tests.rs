@@ -47,7 +47,7 @@ fn chooser(sampling: &Sampling, vocab: usize) -> Chooser {
 }
 
 fn choose_once(sampling: &Sampling, row: &[f32]) -> Result<TokenId, ChooseError> {
-    chooser(sampling, row.len()).choose(&mut row.to_vec(), 0, &mut Scratch::default())
+    chooser(sampling, row.len()).choose(&mut row.to_vec(), 0, None, &mut Scratch::default())
 }
 
 /// `vocab` logits, roughly normal with standard deviation 3, on a grid fine enough that ties are rare.
@@ -63,7 +63,9 @@ fn noise(vocab: usize, seed: u64) -> Vec<f32> {
 fn drawn_probabilities(chooser: &Chooser, row: &[f32], answer_idx: u32) -> Option<Vec<f64>> {
     let mut row = row.to_vec();
     let mut scratch = Scratch::default();
-    let token = chooser.choose(&mut row, answer_idx, &mut scratch).ok()?;
+    let token = chooser
+        .choose(&mut row, answer_idx, None, &mut scratch)
+        .ok()?;
     let mut probabilities = vec![0.0; row.len()];
     match chooser.pick {
         Pick::Greedy => probabilities[token.0 as usize] = 1.0,
@@ -458,7 +460,7 @@ fn stop_ids_are_banned_until_min_tokens_even_if_forced() {
         let chosen: Vec<u32> = (0..5)
             .map(|answer_idx| {
                 chooser
-                    .choose(&mut row.clone(), answer_idx, &mut Scratch::default())
+                    .choose(&mut row.clone(), answer_idx, None, &mut Scratch::default())
                     .expect("numbers")
                     .0
             })
@@ -484,7 +486,7 @@ fn if_only_stop_ids_are_left_min_tokens_gives_way() {
     };
     let chooser = Chooser::new(&sampling, &[], early_ban, 4, 1);
     assert_eq!(
-        chooser.choose(&mut row.clone(), 0, &mut Scratch::default()),
+        chooser.choose(&mut row.clone(), 0, None, &mut Scratch::default()),
         Ok(TokenId(3))
     );
 }
@@ -548,11 +550,11 @@ fn a_draw_depends_on_seed_and_index_alone() {
     );
     let mut scratch = Scratch::default();
     let forwards: Vec<_> = (0..50)
-        .map(|idx| chooser.choose(&mut row.clone(), idx, &mut scratch))
+        .map(|idx| chooser.choose(&mut row.clone(), idx, None, &mut scratch))
         .collect();
     let mut backwards: Vec<_> = (0..50)
         .rev()
-        .map(|idx| chooser.choose(&mut row.clone(), idx, &mut scratch))
+        .map(|idx| chooser.choose(&mut row.clone(), idx, None, &mut scratch))
         .collect();
     backwards.reverse();
     assert_eq!(forwards, backwards);
@@ -590,7 +592,7 @@ fn tokens_come_as_often_as_their_probabilities_say() {
                 row.len(),
             );
             let token = chooser
-                .choose(&mut row.clone(), answer_idx, &mut scratch)
+                .choose(&mut row.clone(), answer_idx, None, &mut scratch)
                 .expect("numbers");
             num_drawn[token.0 as usize] += 1;
         }
@@ -621,4 +623,48 @@ fn the_uniform_numbers_cover_the_unit_interval_evenly() {
         counts.iter().all(|&count| (880..1120).contains(&count)),
         "{counts:?}"
     );
+}
+
+/// Whatever is asked for on top, nothing gets past a constraint's mask.
+#[test]
+fn a_constraint_has_the_last_word() {
+    let row: Vec<f32> = (0..70).map(|id| id as f32).collect();
+    let mut allowed = vec![0_u32; 3];
+    for id in [3, 40] {
+        allowed[id / 32] |= 1 << (id % 32);
+    }
+    for logit_bias in [
+        vec![],
+        vec![(TokenId(69), 100.0), (TokenId(3), 100.0)],
+        vec![(TokenId(69), 99.0), (TokenId(40), -99.0)],
+        vec![(TokenId(40), -100.0)],
+    ] {
+        for temperature in [0.0, 2.0] {
+            let sampling = Sampling {
+                logit_bias: logit_bias.clone(),
+                temperature,
+                ..greedy()
+            };
+            let chooser = chooser(&sampling, row.len());
+            let chosen =
+                chooser.choose(&mut row.clone(), 0, Some(&allowed), &mut Scratch::default());
+            let id = chosen.expect("one of both is left").0;
+            assert!(id == 3 || id == 40, "{id} with {logit_bias:?}");
+        }
+    }
+    let bans = vec![(TokenId(3), -100.0), (TokenId(40), -100.0)];
+    let forced = vec![(TokenId(5), 100.0)];
+    for logit_bias in [bans, forced] {
+        let sampling = Sampling {
+            logit_bias,
+            ..greedy()
+        };
+        let chosen = chooser(&sampling, row.len()).choose(
+            &mut row.clone(),
+            0,
+            Some(&allowed),
+            &mut Scratch::default(),
+        );
+        assert_eq!(chosen, Err(ChooseError::NothingAllowed));
+    }
 }

@@ -82,6 +82,7 @@ fn engine() -> Engine {
         answers: BTreeMap::new(),
         layout: Layout::default(),
         scratch: Scratch::default(),
+        masks: crate::masks::Masks::start(),
         started: Instant::now(),
     }
 }

@@ -7,6 +7,9 @@ mod lab;
 // What an answer contains and why it ends.
 mod answers;
 
+// Answers that must be of a form.
+mod constraints;
+
 // The same answer whoever else is there.
 mod company;
 

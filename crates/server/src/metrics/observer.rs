@@ -65,7 +65,7 @@ impl Observer for EngineObserver {
             FinishReason::Stop(_) => "stop",
             FinishReason::Length => "length",
             FinishReason::Cancelled | FinishReason::Aborted => "abort",
-            FinishReason::Failed { .. } => "error",
+            FinishReason::OutOfConstraint { .. } | FinishReason::Failed { .. } => "error",
         };
         self.metrics
             .success
