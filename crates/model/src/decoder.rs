@@ -24,7 +24,7 @@ use tensor::ops::attention::{AttendInput, AttendSequence, AttendSpec, attend};
 use tensor::ops::elementwise::softcap;
 use tensor::ops::glu::{Gate, glu};
 use tensor::ops::matmul::{Job, Store, matmul};
-use tensor::ops::norm::{RmsNorm, rms_norm, rms_norm_add, rms_norm_in_place};
+use tensor::ops::norm::{Centre, Norm, norm_add, norm_in_place, norm_rows};
 use tensor::ops::rope::{RopeFrequencies, RopeStyle, rotate};
 use tensor::pool::Pool;
 use tensor::rows::{Forms, Rows};
@@ -117,12 +117,13 @@ impl Decoder {
             wanted.copy_from_slice(&work.stream[row_idx * hidden..][..hidden]);
         }
         let head = self.weights.head();
-        let norm = RmsNorm {
+        let norm = Norm {
             weight: &self.weights.final_norm,
+            centre: Centre::Kept,
             epsilon: self.spec.norm.eps,
         };
         work.normed.reset(head_rows.len(), hidden, head.form());
-        rms_norm(pool, norm, &work.wanted, &mut work.normed);
+        norm_rows(pool, norm, &work.wanted, &mut work.normed);
         matmul(pool, &work.normed, &mut [product(head, &mut work.logits)]);
         if let Some(cap) = self.spec.logit_softcap {
             softcap(pool, cap, &mut work.logits);
@@ -188,7 +189,7 @@ impl Layer<'_> {
             .iter()
             .fold(Forms::NONE, |forms, matrix| forms.and(matrix.form()));
         work.normed.reset(work.stream.len() / hidden, hidden, forms);
-        rms_norm(self.pool, self.norm(weight), &work.stream, &mut work.normed);
+        norm_rows(self.pool, self.norm(weight), &work.stream, &mut work.normed);
     }
 
     /// `q, k, v` of `normed`, with biases and norms where the family has them.
@@ -204,10 +205,10 @@ impl Layer<'_> {
         add_bias(weights.key_bias.as_deref(), &mut work.keys);
         add_bias(weights.value_bias.as_deref(), &mut work.values);
         if let Some(norm) = &weights.query_norm {
-            rms_norm_in_place(pool, self.norm(norm), &mut work.queries);
+            norm_in_place(pool, self.norm(norm), &mut work.queries);
         }
         if let Some(norm) = &weights.key_norm {
-            rms_norm_in_place(pool, self.norm(norm), &mut work.keys);
+            norm_in_place(pool, self.norm(norm), &mut work.keys);
         }
     }
 
@@ -261,14 +262,15 @@ impl Layer<'_> {
             Some(norm) => {
                 matmul(self.pool, rows, &mut [product(weights, branch)]);
                 add_bias(post.bias, branch);
-                rms_norm_add(self.pool, self.norm(norm), branch, stream);
+                norm_add(self.pool, self.norm(norm), branch, stream);
             }
         }
     }
 
-    fn norm<'a>(&self, weight: &'a [f32]) -> RmsNorm<'a> {
-        RmsNorm {
+    fn norm<'a>(&self, weight: &'a [f32]) -> Norm<'a> {
+        Norm {
             weight,
+            centre: Centre::Kept,
             epsilon: self.spec.norm.eps,
         }
     }

@@ -85,6 +85,12 @@ pub(crate) fn softcap(x: f32, cap: f32) -> f32 {
     cap * tanh(x / cap)
 }
 
+/// `max(x, 0)`; 0 if `x` is NaN.
+#[inline(always)]
+pub(crate) fn relu(x: f32) -> f32 {
+    larger(x, 0.0)
+}
+
 /// `x * sigmoid(x)`, to an error of 3e-7 of itself and 5e-39 of `x`: far below zero it does not vanish,
 /// because [`exp`] has a largest value.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Gated linear units: `out = activation(gate) * up`, element by element.
+//! Activations, and gated linear units: `out = activation(gate) * up`, element by element.
 //!
 //! The one idea: it is fused with preparing the rows for the next matmul, so the product is
 //! written once. `scalar.rs` is the definition; the other files compile it for wider registers,
@@ -19,6 +19,8 @@ use crate::rows::Rows;
 /// What opens the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
+    /// `max(x, 0)`.
+    Relu,
     /// `x * sigmoid(x)` (llama and most others); error at most 3e-7 of itself and 5e-39 of `x`.
     Silu,
     /// GELU in its tanh form (gemma); error at most 4e-7 of `x`.
@@ -27,7 +29,7 @@ pub enum Gate {
 
 impl Gate {
     /// One row; all slices have one length.
-    fn apply(self, isa: FloatIsa, gates: &[f32], ups: &[f32], out: &mut [f32]) {
+    fn apply(self, isa: FloatIsa, gates: &[f32], ups: Option<&[f32]>, out: &mut [f32]) {
         match isa {
             FloatIsa::Scalar => scalar::apply(self, gates, ups, out),
             #[cfg(target_arch = "x86_64")]
@@ -60,14 +62,37 @@ pub fn glu(pool: &Pool, gate: Gate, gates: &[f32], ups: &[f32], out: &mut Rows) 
     let isa = Isa::current().floats();
     out.fill(pool, |row_idx, row| {
         let start = row_idx * cols;
-        gate.apply(isa, &gates[start..][..cols], &ups[start..][..cols], row);
+        let ups = &ups[start..][..cols];
+        gate.apply(isa, &gates[start..][..cols], Some(ups), row);
+    });
+}
+
+/// `out[r][i] = gate(values[r][i])`, prepared for a matmul: a feed-forward layer without a gate. One
+/// parallel region.
+///
+/// `out` was [reset](Rows::reset) to the number of rows and columns.
+///
+/// # Shapes
+///
+/// `values`: `[num_rows, cols]`.
+///
+/// # Panics
+///
+/// If the shapes disagree.
+pub fn activate(pool: &Pool, gate: Gate, values: &[f32], out: &mut Rows) {
+    let (num_rows, cols) = (out.num_rows(), out.cols());
+    let len = num_rows * cols;
+    assert_eq!(values.len(), len, "values are [{num_rows}, {cols}]");
+    let isa = Isa::current().floats();
+    out.fill(pool, |row_idx, row| {
+        gate.apply(isa, &values[row_idx * cols..][..cols], None, row);
     });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::math::{gelu_tanh, silu};
+    use crate::ops::math::{gelu_tanh, relu, silu};
     use crate::rows::Forms;
     use std::num::NonZeroUsize;
 
@@ -81,10 +106,11 @@ mod tests {
             for (gate, open) in [
                 (Gate::Silu, silu as fn(f32) -> f32),
                 (Gate::GeluTanh, gelu_tanh),
+                (Gate::Relu, relu),
             ] {
                 for isa in Isa::available() {
                     let mut out = vec![f32::NAN; len];
-                    gate.apply(isa.floats(), &gates, &ups, &mut out);
+                    gate.apply(isa.floats(), &gates, Some(&ups), &mut out);
                     for (idx, &out) in out.iter().enumerate() {
                         let want = open(gates[idx]) * ups[idx];
                         assert_eq!(
@@ -94,6 +120,13 @@ mod tests {
                             gates[idx]
                         );
                     }
+                    let mut alone = vec![f32::NAN; len];
+                    gate.apply(isa.floats(), &gates, None, &mut alone);
+                    let want = gates.iter().map(|&x| open(x).to_bits());
+                    assert!(
+                        alone.iter().map(|x| x.to_bits()).eq(want),
+                        "{isa}, {gate:?}"
+                    );
                 }
             }
         }

@@ -1,13 +1,15 @@
-//! Root-mean-square normalisation of rows: `out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]`.
+//! Normalisation of rows: by the root mean square, `out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]`, or around the
+//! mean, `out[i] = (x[i] - mean(x)) / sqrt(variance(x) + epsilon) * weight[i] + bias[i]`.
 //!
-//! The one idea: the sum of squares is always spread over 16 lanes and added up as one tree, so
+//! The one idea: a sum is always spread over 16 lanes and added up as one tree, so
 //! the three instruction sets give the same bits. `scalar.rs` is the definition; the other files
 //! compile it for wider registers.
 //!
 //! Weights are final multipliers: where a family's definition says `1 + weight`, the file's weights
-//! already hold the sum. Not here: LayerNorm, and biases.
+//! already hold the sum.
 //!
-//! Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
+//! Sources: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>; Ba, Kiros and Hinton 2016,
+//! <https://arxiv.org/abs/1607.06450>.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -22,17 +24,31 @@ use crate::rows::Rows;
 
 /// What a normalisation multiplies by and adds: one layer's constants.
 #[derive(Clone, Copy, Debug)]
-pub struct RmsNorm<'a> {
+pub struct Norm<'a> {
     /// `[len]`: final multipliers. Its length is that of the vectors which are normalised.
     pub weight: &'a [f32],
+    /// What is left of a vector's mean.
+    pub centre: Centre<'a>,
     /// Added to the mean of squares.
     pub epsilon: f32,
 }
 
-impl RmsNorm<'_> {
+/// What a normalisation does with a vector's mean.
+#[derive(Clone, Copy, Debug)]
+pub enum Centre<'a> {
+    /// Leaves it (root mean square).
+    Kept,
+    /// Replaces it by `[len]` values of the model's own (LayerNorm).
+    Bias(&'a [f32]),
+}
+
+impl Norm<'_> {
     /// One vector; `out` has its length.
     fn apply(self, isa: FloatIsa, input: &[f32], out: &mut [f32]) {
         debug_assert!(input.len() == self.weight.len() && out.len() == self.weight.len());
+        if let Centre::Bias(bias) = self.centre {
+            debug_assert_eq!(bias.len(), self.weight.len());
+        }
         match isa {
             FloatIsa::Scalar => scalar::apply(self, input, out),
             #[cfg(target_arch = "x86_64")]
@@ -55,7 +71,7 @@ impl RmsNorm<'_> {
 /// # Panics
 ///
 /// If the shapes disagree.
-pub fn rms_norm(pool: &Pool, norm: RmsNorm<'_>, input: &[f32], out: &mut Rows) {
+pub fn norm_rows(pool: &Pool, norm: Norm<'_>, input: &[f32], out: &mut Rows) {
     let cols = norm.weight.len();
     assert_eq!(out.cols(), cols, "the weights are [{cols}]");
     assert_eq!(
@@ -80,7 +96,7 @@ pub fn rms_norm(pool: &Pool, norm: RmsNorm<'_>, input: &[f32], out: &mut Rows) {
 /// # Panics
 ///
 /// If `vectors` is not a whole number of vectors.
-pub fn rms_norm_in_place(pool: &Pool, norm: RmsNorm<'_>, vectors: &mut [f32]) {
+pub fn norm_in_place(pool: &Pool, norm: Norm<'_>, vectors: &mut [f32]) {
     let isa = Isa::current().floats();
     for_each_vector(pool, norm, vectors, &|_, vector| {
         scratch(vector.len(), |old| {
@@ -100,7 +116,7 @@ pub fn rms_norm_in_place(pool: &Pool, norm: RmsNorm<'_>, vectors: &mut [f32]) {
 /// # Panics
 ///
 /// If the shapes disagree.
-pub fn rms_norm_add(pool: &Pool, norm: RmsNorm<'_>, input: &[f32], stream: &mut [f32]) {
+pub fn norm_add(pool: &Pool, norm: Norm<'_>, input: &[f32], stream: &mut [f32]) {
     assert_eq!(input.len(), stream.len(), "input and stream have one shape");
     let cols = norm.weight.len();
     let isa = Isa::current().floats();
@@ -117,7 +133,7 @@ pub fn rms_norm_add(pool: &Pool, norm: RmsNorm<'_>, input: &[f32], stream: &mut 
 /// Calls `work(idx, vector)` for all vectors.
 fn for_each_vector(
     pool: &Pool,
-    norm: RmsNorm<'_>,
+    norm: Norm<'_>,
     vectors: &mut [f32],
     work: &(dyn Fn(usize, &mut [f32]) + Sync),
 ) {
@@ -165,7 +181,7 @@ mod tests {
             .collect()
     }
 
-    fn exact(norm: RmsNorm<'_>, input: &[f32]) -> Vec<f64> {
+    fn exact(norm: Norm<'_>, input: &[f32]) -> Vec<f64> {
         let squares: f64 = input.iter().map(|&x| f64::from(x).powi(2)).sum();
         let scale = 1.0 / (squares / input.len() as f64 + f64::from(norm.epsilon)).sqrt();
         input
@@ -186,8 +202,9 @@ mod tests {
     fn every_isa_gives_the_bits_of_the_definition_within_its_bound_of_the_formula() {
         for len in LENGTHS {
             let (input, weight) = (vector(len, 1), vector(len, 2));
-            let norm = RmsNorm {
+            let norm = Norm {
                 weight: &weight,
+                centre: Centre::Kept,
                 epsilon: 1e-5,
             };
             let mut definition = vec![0.0; len];
@@ -212,14 +229,76 @@ mod tests {
         }
     }
 
+    /// `(x - mean) / sqrt(variance + epsilon) * weight + bias` in f64.
+    fn exact_around_the_mean(norm: Norm<'_>, bias: &[f32], input: &[f32]) -> Vec<f64> {
+        let len = input.len() as f64;
+        let mean = input.iter().map(|&x| f64::from(x)).sum::<f64>() / len;
+        let squares: f64 = input.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum();
+        let scale = 1.0 / (squares / len + f64::from(norm.epsilon)).sqrt();
+        let parts = input.iter().zip(norm.weight).zip(bias);
+        parts
+            .map(|((&x, &weight), &bias)| {
+                (f64::from(x) - mean) * scale * f64::from(weight) + f64::from(bias)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn around_the_mean_every_isa_gives_the_bits_of_the_definition_close_to_the_formula() {
+        for len in LENGTHS {
+            let (weight, bias) = (vector(len, 2), vector(len, 6));
+            // A mean far from zero is what this norm is for.
+            let input: Vec<f32> = vector(len, 1).iter().map(|x| x + 5.0).collect();
+            let norm = Norm {
+                weight: &weight,
+                centre: Centre::Bias(&bias),
+                epsilon: 1e-5,
+            };
+            let mut definition = vec![0.0; len];
+            norm.apply(FloatIsa::Scalar, &input, &mut definition);
+            for (got, want) in definition
+                .iter()
+                .zip(exact_around_the_mean(norm, &bias, &input))
+            {
+                // Numbers up to 7 cancel to some 2 before they are scaled by less than 1.
+                assert!(
+                    (f64::from(*got) - want).abs() < 2e-5,
+                    "{got}, exactly {want}"
+                );
+            }
+            for isa in Isa::available() {
+                let mut out = vec![0.0; len];
+                norm.apply(isa.floats(), &input, &mut out);
+                let same = out.iter().zip(&definition);
+                assert!(
+                    same.clone().all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{isa}, {len}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_constant_row_becomes_the_bias() {
+        let norm = Norm {
+            weight: &[2.0; 32],
+            centre: Centre::Bias(&[0.5; 32]),
+            epsilon: 1e-6,
+        };
+        let mut values = [3.0; 64];
+        norm_in_place(&Pool::new(NonZeroUsize::MIN), norm, &mut values);
+        assert_eq!(values, [0.5; 64]);
+    }
+
     #[test]
     fn a_row_of_zeros_stays_zero() {
-        let norm = RmsNorm {
+        let norm = Norm {
             weight: &[2.0; 32],
+            centre: Centre::Kept,
             epsilon: 1e-6,
         };
         let mut values = [0.0; 64];
-        rms_norm_in_place(&Pool::new(NonZeroUsize::MIN), norm, &mut values);
+        norm_in_place(&Pool::new(NonZeroUsize::MIN), norm, &mut values);
         assert_eq!(values, [0.0; 64]);
     }
 
@@ -231,8 +310,9 @@ mod tests {
             vector(cols, 4),
             vector(num_rows * cols, 5),
         );
-        let norm = RmsNorm {
+        let norm = Norm {
             weight: &weight,
+            centre: Centre::Kept,
             epsilon: 1e-5,
         };
         let mut want = vec![0.0; num_rows * cols];
@@ -243,13 +323,13 @@ mod tests {
             let pool = Pool::new(NonZeroUsize::new(num_threads).expect("not zero"));
             let mut rows = Rows::new();
             rows.reset(num_rows, cols, Forms::NONE);
-            rms_norm(&pool, norm, &input, &mut rows);
+            norm_rows(&pool, norm, &input, &mut rows);
             assert_eq!(rows.values(), want);
             let mut in_place = input.clone();
-            rms_norm_in_place(&pool, norm, &mut in_place);
+            norm_in_place(&pool, norm, &mut in_place);
             assert_eq!(in_place, want);
             let mut sums = stream.clone();
-            rms_norm_add(&pool, norm, &input, &mut sums);
+            norm_add(&pool, norm, &input, &mut sums);
             assert!(
                 sums.iter()
                     .zip(&stream)
