@@ -24,7 +24,9 @@ use crate::choose::{ChooseError, Chooser, EarlyBan, Scratch};
 use crate::constraint::{Constrained, Constraint, ConstraintError, Ends, Progress};
 use crate::events::Sender;
 use crate::inbox::Submission;
-use crate::request::{Event, FinishReason, Finished, Stop, StopCause, Times, TokenId, Usage};
+use crate::request::{
+    Event, FinishReason, Finished, Logprobs, Stop, StopCause, Times, TokenId, TokenLogprobs, Usage,
+};
 use crate::stats::{Observer, RequestFacts};
 
 /// See the module.
@@ -35,6 +37,8 @@ pub(crate) struct Answer {
     text: TextStream,
     stop: Stop,
     rule: Rule,
+    logprobs: Logprobs,
+    logprob_sum: f64,
     /// The model's own end tokens; none if the request ignores them.
     end_tokens: Vec<TokenId>,
     usage: Usage,
@@ -82,6 +86,13 @@ impl NoToken {
             },
         }
     }
+}
+
+/// A token chosen, and how likely it was if the request wants to know.
+#[derive(Debug)]
+pub(crate) struct Pick {
+    pub(crate) token: TokenId,
+    pub(crate) logprobs: Option<TokenLogprobs>,
 }
 
 /// When what happened.
@@ -148,6 +159,8 @@ impl Answer {
             text: TextStream::new(request.stop.strings.clone()),
             stop: request.stop,
             rule,
+            logprobs: request.logprobs,
+            logprob_sum: 0.0,
             end_tokens,
             usage: Usage {
                 num_prompt: request.prompt.len() as u32,
@@ -203,15 +216,28 @@ impl Answer {
         self.is_parked = false;
     }
 
-    /// Chooses the next token from its logits. Changes nothing until [`Answer::accept`].
-    pub(crate) fn choose(
-        &self,
-        row: &mut [f32],
-        scratch: &mut Scratch,
-    ) -> Result<TokenId, NoToken> {
+    /// Chooses the next token from its logits, `row`, which are used up. Changes nothing until
+    /// [`Answer::accept`].
+    pub(crate) fn choose(&self, row: &mut [f32], scratch: &mut Scratch) -> Result<Pick, NoToken> {
         let allowed = self.rule.allowed()?;
         let answer_idx = self.usage.num_completion;
-        Ok(self.chooser.choose(row, answer_idx, allowed, scratch)?)
+        let Some(num_top) = self.logprobs.answer else {
+            let token = self.chooser.choose(row, answer_idx, allowed, scratch)?;
+            return Ok(Pick {
+                token,
+                logprobs: None,
+            });
+        };
+        let mut raw = std::mem::take(&mut scratch.raw);
+        raw.clear();
+        raw.extend_from_slice(row);
+        let token = self.chooser.choose(row, answer_idx, allowed, scratch);
+        let logprobs = token.map(|token| TokenLogprobs::of(&raw, token, num_top));
+        scratch.raw = raw;
+        Ok(Pick {
+            token: token?,
+            logprobs: Some(logprobs?),
+        })
     }
 
     /// Tokens of the answer so far, and its constraint if it has one, to be filled elsewhere. It chooses
@@ -233,14 +259,18 @@ impl Answer {
         }
     }
 
-    /// Takes `token`, chosen at `at`, into the answer.
+    /// Takes what was picked at `at` into the answer.
     pub(crate) fn accept(
         &mut self,
-        token: TokenId,
+        pick: &Pick,
         at: Instant,
         vocabulary: &dyn Vocabulary,
     ) -> Accepted {
+        let token = pick.token;
         self.usage.num_completion += 1;
+        if let Some(logprobs) = &pick.logprobs {
+            self.logprob_sum += f64::from(logprobs.logprob);
+        }
         self.chooser.record(token);
         let (text, end) = self.push(token, vocabulary);
         let is_used_up = self.usage.num_completion >= self.stop.max_tokens;
@@ -287,11 +317,11 @@ impl Answer {
     }
 
     /// Tells the reader of one more token.
-    pub(crate) fn post(&self, text: String, token: TokenId) {
+    pub(crate) fn post(&self, text: String, pick: Pick) {
         self.sender.post(Event::Text {
             text,
-            tokens: vec![token],
-            logprobs: Vec::new(),
+            tokens: vec![pick.token],
+            logprobs: pick.logprobs.into_iter().collect(),
         });
     }
 
@@ -318,7 +348,7 @@ impl Answer {
             reason,
             usage: self.usage,
             times,
-            logprob_sum: 0.0,
+            logprob_sum: self.logprob_sum,
         });
     }
 }

@@ -42,7 +42,7 @@ pub struct Logprobs {
 pub struct TokenLogprobs {
     /// The token that stands there.
     pub token: TokenId,
-    /// Natural logarithm of its probability.
+    /// Natural logarithm of its probability; minus infinity if the model rules it out.
     pub logprob: f32,
     /// Its place in the order of likelihood; 1 is the likeliest.
     pub rank: u32,
@@ -121,7 +121,7 @@ pub enum Event {
         /// Tokens committed since the previous event, at least one; an end token too. Over all events they
         /// are the answer's tokens as `Usage` counts them.
         tokens: Vec<TokenId>,
-        /// One per token of `tokens` if the request wants them, else empty.
+        /// One per token of `tokens`, so of an end token too, if the request wants them, else empty.
         logprobs: Vec<TokenLogprobs>,
     },
     /// Log-probabilities of the whole prompt, if the request wants them: before the first `Text`, one per

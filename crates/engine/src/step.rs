@@ -14,10 +14,10 @@ use std::time::Instant;
 
 use sched::{Chosen, PlanItem, SeqId, StepPlan};
 
-use crate::answer::{Accepted, NoToken, Since};
+use crate::answer::{Accepted, NoToken, Pick, Since};
 use crate::engine::{Engine, panic_message};
 use crate::masks::Lent;
-use crate::request::{FinishReason, TokenId};
+use crate::request::FinishReason;
 use crate::stats::StepFacts;
 
 impl Engine {
@@ -122,7 +122,7 @@ impl Engine {
                 let row = &mut logits.row_mut(row_idx)[..*vocab];
                 Choice {
                     seq: item.seq,
-                    token: answers[&item.seq].choose(row, scratch),
+                    pick: answers[&item.seq].choose(row, scratch),
                 }
             });
             Ok(choices.collect())
@@ -148,20 +148,20 @@ impl Engine {
         let at = Instant::now();
         let mut chosen = Vec::with_capacity(choices.len());
         let mut notices = Vec::with_capacity(choices.len());
-        for Choice { seq, token } in choices {
-            let what = match token {
-                Ok(token) => {
+        for Choice { seq, pick } in choices {
+            let what = match pick {
+                Ok(pick) => {
                     let answer = self
                         .answers
                         .get_mut(&seq)
                         .expect("each sequence has its answer");
-                    let accepted = answer.accept(token, at, &*self.vocabulary);
+                    let accepted = answer.accept(&pick, at, &*self.vocabulary);
                     chosen.push(Chosen {
                         seq,
-                        token: token.0,
+                        token: pick.token.0,
                         ends: accepted.end.is_some(),
                     });
-                    What::Token { token, accepted }
+                    What::Token { pick, accepted }
                 }
                 Err(error) => {
                     self.scheduler.cancel(seq);
@@ -210,12 +210,12 @@ impl Engine {
     /// Tells one reader.
     fn publish(&mut self, Notice { seq, what }: Notice) {
         let end = match what {
-            What::Token { token, accepted } => {
+            What::Token { pick, accepted } => {
                 match accepted.since {
                     Since::Arrival(since_arrival) => self.observer.first_token(since_arrival),
                     Since::Token(gap) => self.observer.next_token(gap),
                 }
-                self.answers[&seq].post(accepted.text, token);
+                self.answers[&seq].post(accepted.text, pick);
                 accepted.end
             }
             What::Failure { reason } => {
@@ -234,7 +234,7 @@ impl Engine {
 /// What a sequence that was due for a token got.
 struct Choice {
     seq: SeqId,
-    token: Result<TokenId, NoToken>,
+    pick: Result<Pick, NoToken>,
 }
 
 /// Why no sequence of a plan got anything.
@@ -255,6 +255,6 @@ impl Notice {
 }
 
 enum What {
-    Token { token: TokenId, accepted: Accepted },
+    Token { pick: Pick, accepted: Accepted },
     Failure { reason: FinishReason },
 }

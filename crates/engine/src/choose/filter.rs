@@ -59,7 +59,7 @@ pub(super) fn max_finite(row: &mut [f32]) -> Option<f32> {
 }
 
 /// Sixteen maxima side by side: the compiler makes vector instructions of it.
-fn max(row: &[f32]) -> f32 {
+pub(super) fn max(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; 16];
     let mut chunks = row.chunks_exact(lanes.len());
@@ -152,7 +152,7 @@ pub(super) fn weigh(row: &mut [f32], max: f32, temperature: f32) {
 ///
 /// Our own, because `f32::exp` may differ between platforms, and a seed promises the same text on
 /// each. `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then a Taylor polynomial of degree 7 for `e^r`.
-fn exp_within_reach(x: f32) -> f32 {
+pub(super) fn exp_within_reach(x: f32) -> f32 {
     // Adding 1.5 * 2^23 leaves no fraction bits: the sum's last bits are the rounded integer.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;

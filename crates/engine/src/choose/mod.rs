@@ -25,6 +25,9 @@ mod filter;
 // The counter-based uniform number, and the pick.
 mod draw;
 
+// Log-probabilities of raw logits.
+mod likelihood;
+
 #[cfg(test)]
 mod definition;
 #[cfg(test)]
@@ -79,6 +82,8 @@ struct Draw {
 pub(crate) struct Scratch {
     filter: filter::Buffers,
     block_sums: Vec<f64>,
+    /// The logits as the model gave them, of a request that wants log-probabilities.
+    pub(crate) raw: Vec<f32>,
 }
 
 impl Chooser {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use engine::{
     AdmitError, ControlText, EngineHandle, EngineLimits, Event, EventStream, FinishReason,
     Finished, Logprobs, Observer, Parts, PrefixCache, Request, RequestFacts, Sampling, Stats,
-    StepFacts, Stop, TokenId, Vocabulary,
+    StepFacts, Stop, TokenId, TokenLogprobs, Vocabulary,
 };
 use model::runner::{BLOCK_TOKENS, Batch, LogitRows, Logits, Runner, RunnerError, RunnerShape};
 
@@ -449,13 +449,15 @@ pub struct Told {
     /// The texts of all events joined, and all tokens.
     pub text: String,
     pub tokens: Vec<u32>,
+    /// Of `tokens`, if asked for.
+    pub logprobs: Vec<TokenLogprobs>,
     pub finished: Finished,
 }
 
 /// Reads to the end and checks the order of events: `Started`, `Text`*, one `Finished`.
 pub fn read(mut stream: EventStream) -> Told {
     let mut num_cached = None;
-    let (mut text, mut tokens) = (String::new(), Vec::new());
+    let (mut text, mut tokens, mut logprobs) = (String::new(), Vec::new(), Vec::new());
     while let Some(event) = stream.next_blocking() {
         match event {
             Event::Started { num_cached: num } => {
@@ -465,10 +467,13 @@ pub fn read(mut stream: EventStream) -> Told {
             Event::Text {
                 text: more,
                 tokens: more_tokens,
-                ..
+                logprobs: more_logprobs,
             } => {
                 assert!(num_cached.is_some(), "text before the start");
                 assert!(!more_tokens.is_empty());
+                let num_logprobs = more_logprobs.len();
+                assert!(num_logprobs == 0 || num_logprobs == more_tokens.len());
+                logprobs.extend(more_logprobs);
                 text.push_str(&more);
                 tokens.extend(more_tokens.iter().map(|token| token.0));
             }
@@ -484,6 +489,7 @@ pub fn read(mut stream: EventStream) -> Told {
                     num_cached,
                     text,
                     tokens,
+                    logprobs,
                     finished,
                 };
             }

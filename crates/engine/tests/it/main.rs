@@ -13,6 +13,9 @@ mod constraints;
 // The same answer whoever else is there.
 mod company;
 
+// Log-probabilities of the answer and of the prompt.
+mod logprobs;
+
 // Too little memory.
 mod pressure;
 
