@@ -5,6 +5,8 @@
 
 use serde::{Serialize, Serializer};
 
+use crate::logprobs::{ChatLogprobs, CompletionLogprobs, PromptPlace};
+
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -112,6 +114,50 @@ pub struct Document<'a, C> {
     /// Token counts.
     #[serde(skip_serializing_if = "UsageField::is_absent")]
     pub usage: UsageField,
+    /// What else was asked for.
+    #[serde(flatten)]
+    pub extras: DocumentExtras<'a>,
+}
+
+/// Keys that are there only if asked for (vLLM's extensions), and llama.cpp's timings.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DocumentExtras<'a> {
+    /// The prompt of a chat answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<&'a [u32]>,
+    /// The same as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_text: Option<&'a str>,
+    /// How likely each of its tokens was; nothing precedes the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<&'a [Option<PromptPlace>]>,
+    /// Where the time went: in whole answers and in the last chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
+}
+
+/// llama.cpp's account of where the time went. Of several choices tokens are added up, and
+/// the longest times count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Timings {
+    /// Prompt tokens taken from the prefix cache.
+    pub cache_n: u64,
+    /// Prompt tokens computed.
+    pub prompt_n: u64,
+    /// Milliseconds from the first step to the first token.
+    pub prompt_ms: f64,
+    /// The same a token.
+    pub prompt_per_token_ms: f64,
+    /// Tokens a second; 0 where no time was measured.
+    pub prompt_per_second: f64,
+    /// Answer tokens.
+    pub predicted_n: u64,
+    /// Milliseconds from the first token to the last.
+    pub predicted_ms: f64,
+    /// The same a token.
+    pub predicted_per_token_ms: f64,
+    /// Tokens a second; 0 where no time was measured.
+    pub predicted_per_second: f64,
 }
 
 /// The `usage` key of a document.
@@ -140,7 +186,7 @@ impl Serialize for UsageField {
     }
 }
 
-/// Always `null`: log probabilities are not built.
+/// Always `null`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Never;
 
@@ -151,13 +197,16 @@ pub struct ChatChoice<'a> {
     pub index: u32,
     /// What was said.
     pub message: ChatMessage<'a>,
-    /// `null`.
-    pub logprobs: Never,
+    /// Of all its tokens, if asked for.
+    pub logprobs: Option<ChatLogprobs>,
     /// Why it ended.
     pub finish_reason: FinishReason,
     /// What stopped it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
+    /// Ids of its tokens, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
 }
 
 /// What was said.
@@ -178,13 +227,16 @@ pub struct ChatChunkChoice<'a> {
     pub index: u32,
     /// What is new.
     pub delta: Delta<'a>,
-    /// `null`.
-    pub logprobs: Never,
+    /// Of the tokens that are new, if asked for.
+    pub logprobs: Option<ChatLogprobs>,
     /// `null` until the terminal chunk.
     pub finish_reason: Option<FinishReason>,
     /// What stopped it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
+    /// Ids of its tokens, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
 }
 
 /// What is new in a chat chunk; empty in the terminal one.
@@ -205,13 +257,25 @@ pub struct CompletionChoice<'a> {
     pub index: u32,
     /// The text, or more of it.
     pub text: &'a str,
-    /// `null`.
-    pub logprobs: Never,
+    /// Of its tokens, if asked for.
+    pub logprobs: Option<CompletionLogprobs>,
     /// `null` until the terminal chunk.
     pub finish_reason: Option<FinishReason>,
     /// What stopped it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
+    /// Ids of its tokens, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+    /// Its prompt's, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<&'a [u32]>,
+    /// The same as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_text: Option<&'a str>,
+    /// How likely each token of the prompt was; nothing precedes the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<Vec<Option<PromptPlace>>>,
 }
 
 /// `/v1/models`.
@@ -279,7 +343,8 @@ mod tests {
         let choices = [ChatChunkChoice {
             index: 0,
             delta,
-            logprobs: Never,
+            logprobs: None,
+            token_ids: None,
             finish_reason,
             stop_reason: None,
         }];
@@ -287,6 +352,7 @@ mod tests {
             head: HEAD,
             choices: &choices,
             usage,
+            extras: DocumentExtras::default(),
         };
         serde_json::to_string(&document).unwrap()
     }
@@ -329,6 +395,7 @@ mod tests {
             head: HEAD,
             choices: &choices,
             usage,
+            extras: DocumentExtras::default(),
         })
         .unwrap();
         assert!(json.ends_with(concat!(

@@ -29,6 +29,9 @@ pub enum Turn {
     Opened,
     /// The text goes on where the conversation ends (`add_generation_prompt: false`).
     Left,
+    /// The answer goes on with the last message, whose turn stays open
+    /// (`continue_final_message`).
+    Continued,
 }
 
 /// One message. Content parts are already joined by line breaks, as other servers do
@@ -95,7 +98,10 @@ impl ChatRequest {
     pub fn parse(body: &[u8], limits: &Limits) -> Result<ChatRequest, RequestError> {
         let mut fields = Fields::read(json::object(body)?, Endpoint::Chat)?;
         let generation = Generation::read(&fields, limits)?;
-        let turn = turn(fields.flag("add_generation_prompt"));
+        let turn = turn(
+            fields.flag("add_generation_prompt"),
+            fields.flag("continue_final_message"),
+        )?;
         let template_variables = template_variables(fields.take("chat_template_kwargs"))?;
         let messages = fields
             .take("messages")
@@ -113,10 +119,19 @@ impl ChatRequest {
     }
 }
 
-pub(crate) fn turn(add_generation_prompt: Option<bool>) -> Turn {
-    match add_generation_prompt {
-        Some(false) => Turn::Left,
-        _ => Turn::Opened,
+/// What two flags say together.
+pub(crate) fn turn(
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+) -> Result<Turn, RequestError> {
+    match (add_generation_prompt, continue_final_message) {
+        (Some(true), Some(true)) => Err(RequestError::Contradiction {
+            param: "continue_final_message".to_owned(),
+            reason: "cannot go with 'add_generation_prompt': true".to_owned(),
+        }),
+        (_, Some(true)) => Ok(Turn::Continued),
+        (Some(false), _) => Ok(Turn::Left),
+        _ => Ok(Turn::Opened),
     }
 }
 

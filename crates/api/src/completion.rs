@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::error::RequestError;
 use crate::fields::{Endpoint, Fields};
 use crate::params::{Generation, token_ids, too_many};
+use crate::report::Told;
 use crate::{Limits, json};
 
 /// A completion request, read and checked as far as its text goes.
@@ -49,6 +50,7 @@ impl CompletionRequest {
     pub fn parse(body: &[u8], limits: &Limits) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::read(json::object(body)?, Endpoint::Completion)?;
         let generation = Generation::read(&fields, limits)?;
+        expect_work(&generation)?;
         let bos = match fields.flag("add_special_tokens") {
             Some(false) => Bos::Never,
             _ => Bos::ModelRule,
@@ -63,6 +65,19 @@ impl CompletionRequest {
             generation,
             unknown: fields.unknown,
         })
+    }
+}
+
+/// An answer of no tokens is asked for only to learn about the prompt.
+fn expect_work(generation: &Generation) -> Result<(), RequestError> {
+    let report = &generation.report;
+    let scores = report.echo == Told::Told || report.prompt_logprobs.is_some();
+    match generation.ending.max_tokens {
+        Some(limit) if limit.num_tokens == 0 && !scores => Err(RequestError::Contradiction {
+            param: limit.param.to_owned(),
+            reason: "may be 0 only with 'echo' or 'prompt_logprobs'".to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -14,6 +14,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::RequestError;
+use crate::{NUM_ANSWERS_MAX, NUM_TOP_LOGPROBS_MAX};
 
 /// Which request a field belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +147,10 @@ const fn refused(name: &'static str, note: &'static str) -> Field {
     }
 }
 
+const fn only(on: On, field: Field) -> Field {
+    Field { on, ..field }
+}
+
 /// Answer tokens are counted in 32 bits.
 const TOKENS_MAX: i64 = u32::MAX as i64;
 const OFF: &[Neutral] = &[Neutral::Flag(false)];
@@ -191,14 +196,32 @@ pub const FIELDS: &[Field] = &[
     obeyed("stream_options", On::Both, Shape::Structured("an object"), "`include_usage`, `continuous_usage_stats`; only with `stream`"),
     obeyed("add_generation_prompt", On::Chat, Shape::Flag, "whether the template opens the assistant's turn; default true"),
     obeyed("chat_template_kwargs", On::Chat, Shape::Object, "further variables of the chat template"),
+    obeyed("continue_final_message", On::Chat, Shape::Flag, "the answer goes on with the last message instead of starting a turn; not with `add_generation_prompt: true`"),
     obeyed("add_special_tokens", On::Completion, Shape::Flag, "whether a text prompt gets the model's BOS; default true"),
+    only(On::Chat, neutral("add_special_tokens", OFF, "the template writes them")),
+    obeyed("n", On::Both, Shape::Integer { min: 1, max: NUM_ANSWERS_MAX as i64 }, "answers to each prompt, which is computed once; all must have a place in an idle server"),
+    obeyed("best_of", On::Completion, Shape::Integer { min: 1, max: NUM_ANSWERS_MAX as i64 }, "makes this many answers and gives the `n` likeliest a token; usage counts them all; not with `stream`"),
+    obeyed("request_id", On::Both, Shape::Text { bytes_max: 128 }, "the end of the answer's `id`: visible ASCII; the header `x-request-id` is told apart"),
+    // What an answer tells besides its text.
+    obeyed("logprobs", On::Chat, Shape::Flag, "log-probabilities of the answer's tokens, the end token included: the model's own, before bias, penalties and temperature"),
+    obeyed("top_logprobs", On::Chat, Shape::Integer { min: 0, max: NUM_TOP_LOGPROBS_MAX as i64 }, "and of the likeliest tokens in each place; needs `logprobs`"),
+    obeyed("logprobs", On::Completion, Shape::Structured("an integer from 0 to 20"), "log-probabilities of the answer's tokens (of the prompt's too with `echo`) and of this many of the likeliest in each place"),
+    obeyed("echo", On::Completion, Shape::Flag, "the prompt comes first in the text"),
+    only(On::Chat, neutral("echo", OFF, "messages are not repeated")),
+    obeyed("prompt_logprobs", On::Both, Shape::Integer { min: 0, max: NUM_TOP_LOGPROBS_MAX as i64 }, "log-probabilities of the prompt's tokens and of this many of the likeliest in each place; such a prompt is computed whole; not with `stream`"),
+    obeyed("return_tokens_as_token_ids", On::Both, Shape::Flag, "tokens are named `token_id:ID` in log-probabilities"),
+    obeyed("return_token_ids", On::Both, Shape::Flag, "`prompt_token_ids`, and each choice's `token_ids`"),
+    obeyed("return_prompt_text", On::Both, Shape::Flag, "`prompt_text`: the prompt as the model reads it"),
+    obeyed("timings_per_token", On::Both, Shape::Flag, "`timings` in every chunk of a stream, not only in the last"),
     // When the answer ends.
-    obeyed("max_tokens", On::Both, Shape::Integer { min: 1, max: TOKENS_MAX }, "answer tokens at most; with the prompt it must fit the context"),
+    obeyed("max_tokens", On::Chat, Shape::Integer { min: 1, max: TOKENS_MAX }, "answer tokens at most; with the prompt it must fit the context"),
+    obeyed("max_tokens", On::Completion, Shape::Integer { min: 0, max: TOKENS_MAX }, "the same; 0, with `echo` or `prompt_logprobs` only, computes the prompt and no answer"),
     obeyed("max_completion_tokens", On::Chat, Shape::Integer { min: 1, max: TOKENS_MAX }, "wins over `max_tokens`"),
     obeyed("min_tokens", On::Both, Shape::Integer { min: 0, max: TOKENS_MAX }, "no end token before this many; at most the answer limit"),
     obeyed("stop", On::Both, Shape::Structured("a non-empty string, or a list of at most 4"), "texts that end the answer and are not part of it"),
     obeyed("stop_token_ids", On::Both, Shape::Structured("a list of token ids"), "tokens that end the answer"),
     obeyed("include_stop_str_in_output", On::Both, Shape::Flag, "keep the stop string that matched"),
+    obeyed("skip_special_tokens", On::Both, Shape::Flag, "false: control tokens that do not end the answer stand in its text by their names"),
     obeyed("ignore_eos", On::Both, Shape::Flag, "go on past the model's own end tokens"),
     // How tokens are chosen.
     obeyed("temperature", On::Both, TEMPERATURE, "0 is greedy"),
@@ -209,6 +232,8 @@ pub const FIELDS: &[Field] = &[
     obeyed("frequency_penalty", On::Both, PENALTY, "looks at answer tokens only"),
     obeyed("repetition_penalty", On::Both, REPETITION, "looks at prompt and answer; 1 is off"),
     obeyed("logit_bias", On::Both, Shape::Structured("an object of token ids (as strings) and numbers from -100 to 100"), "-100 bans, 100 forces"),
+    obeyed("allowed_token_ids", On::Both, Shape::Structured("a non-empty list of token ids"), "the only tokens an answer may have, besides end tokens"),
+    obeyed("bad_words", On::Both, Shape::Structured("a list of non-empty strings"), "texts whose tokens, with or without a space before them, are never completed"),
     obeyed("seed", On::Both, Shape::Integer { min: i64::MIN, max: i64::MAX }, "same seed and request, same text; a fresh one if absent"),
     // Labels and hints.
     hint("user", Shape::Text { bytes_max: 4096 }, "a label"),
@@ -216,14 +241,11 @@ pub const FIELDS: &[Field] = &[
     hint("safety_identifier", Shape::Text { bytes_max: 4096 }, "a label"),
     hint("prompt_cache_key", Shape::Text { bytes_max: 4096 }, "a hint; prefixes are always found by content"),
     hint("session_id", Shape::Text { bytes_max: 4096 }, "a hint for routers"),
+    hint("spaces_between_special_tokens", Shape::Flag, "no vocabulary served here adds such spaces"),
     hint("service_tier", Shape::OneOf(&["auto", "default"]), "there is one tier"),
     neutral("store", OFF, "nothing is stored"),
     neutral("prompt_cache_retention", &[Neutral::Text("in_memory")], "the prefix cache is in memory"),
     // Known in OpenAI's API, not built yet.
-    neutral("n", ONE, "one answer a prompt"),
-    neutral("best_of", ONE, "one answer a prompt"),
-    neutral("logprobs", OFF, "no log probabilities"),
-    neutral("top_logprobs", ZERO, "no log probabilities"),
     neutral("tools", NOTHING, "no tools"),
     neutral("tool_choice", &[Neutral::Text("none")], "no tools"),
     neutral("parallel_tool_calls", ON, "no tools"),
@@ -234,22 +256,15 @@ pub const FIELDS: &[Field] = &[
     neutral("modalities", &[Neutral::List(&["text"])], "text only"),
     neutral("verbosity", &[Neutral::Text("medium")], "no verbosity control"),
     neutral("suffix", &[Neutral::Text("")], "no insertion"),
-    neutral("echo", OFF, "the prompt is not repeated"),
     refused("audio", "text only"),
     refused("prediction", "no predicted output"),
     refused("web_search_options", "no search"),
     // vLLM's extras.
     neutral("use_beam_search", OFF, "no beam search"),
     neutral("length_penalty", ONE, "no beam search"),
-    neutral("skip_special_tokens", ON, "control tokens are never part of the answer"),
-    neutral("spaces_between_special_tokens", ON, "control tokens are never part of the answer"),
     refused("truncate_prompt_tokens", "a prompt is never cut"),
     refused("truncation_side", "a prompt is never cut"),
-    refused("prompt_logprobs", "no log probabilities"),
     refused("logprob_token_ids", "no log probabilities"),
-    refused("allowed_token_ids", "no constrained output"),
-    neutral("bad_words", NOTHING, "no banned words; `logit_bias` bans tokens"),
-    neutral("continue_final_message", OFF, "an answer starts a turn of its own"),
     neutral("documents", NOTHING, "no retrieval"),
     refused("chat_template", "the model's own template is used"),
     refused("mm_processor_kwargs", "text only"),
@@ -260,10 +275,6 @@ pub const FIELDS: &[Field] = &[
     refused("guided_grammar", "no constrained output"),
     refused("guided_decoding_backend", "no constrained output"),
     neutral("priority", ZERO, "first come, first served"),
-    refused("request_id", "send the header `x-request-id`"),
-    neutral("return_tokens_as_token_ids", OFF, "no log probabilities"),
-    neutral("return_token_ids", OFF, "text only"),
-    neutral("return_prompt_text", OFF, "the prompt is not repeated"),
     refused("cache_salt", "the prefix cache is shared by all callers"),
     refused("kv_transfer_params", "no transfer of KV blocks"),
     refused("vllm_xargs", "no extensions"),
@@ -290,7 +301,6 @@ pub const FIELDS: &[Field] = &[
     neutral("typical_p", ONE, "no typical sampling"),
     neutral("repeat_penalty", ONE, "send `repetition_penalty`"),
     refused("repeat_last_n", "penalties look at everything"),
-    neutral("timings_per_token", OFF, "timings are in `/metrics`"),
     neutral("reasoning_format", &[Neutral::Text("none")], "reasoning is part of the text"),
     refused("reasoning_control", "no reasoning control"),
     neutral("n_probs", ZERO, "no log probabilities"),
@@ -309,6 +319,7 @@ pub(crate) fn expect_built(name: &str, value: &Value) -> Result<(), RequestError
 #[derive(Clone, Debug)]
 pub struct Fields {
     object: Map<String, Value>,
+    endpoint: Endpoint,
     /// Keys in no dialect we know, in the request's order.
     pub unknown: Vec<String>,
 }
@@ -327,13 +338,21 @@ impl Fields {
             if value.is_null() {
                 continue;
             }
-            match FIELDS.iter().find(|field| field.name == key) {
-                Some(field) if field.on.includes(endpoint) => field.check(value)?,
-                Some(field) => return Err(unsupported(field.name, &[])),
-                None => unknown.push(key.clone()),
+            let mut rows = FIELDS.iter().filter(|field| field.name == key).peekable();
+            if rows.peek().is_none() {
+                unknown.push(key.clone());
+                continue;
+            }
+            match rows.find(|field| field.on.includes(endpoint)) {
+                Some(field) => field.check(value)?,
+                None => return Err(unsupported(key, &[])),
             }
         }
-        Ok(Fields { object, unknown })
+        Ok(Fields {
+            object,
+            endpoint,
+            unknown,
+        })
     }
 
     /// A field's value; `None` if absent or null.
@@ -351,6 +370,10 @@ impl Fields {
             .get_mut(name)
             .map(Value::take)
             .filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn is_chat(&self) -> bool {
+        self.endpoint == Endpoint::Chat
     }
 
     pub(crate) fn number(&self, name: &str) -> Option<f64> {

@@ -21,12 +21,15 @@ pub mod json;
 pub mod fields;
 
 pub mod params;
+pub mod report;
 
 pub mod chat;
 pub mod completion;
 pub mod tokenize;
 
 pub mod answer;
+pub mod logprobs;
+pub mod render;
 pub mod sse;
 
 pub mod event_stream;
@@ -47,9 +50,22 @@ pub struct Limits {
     pub num_logit_biases_max: usize,
     /// Entries of `stop_token_ids`.
     pub num_stop_token_ids_max: usize,
+    /// Entries of `allowed_token_ids`.
+    pub num_allowed_token_ids_max: usize,
+    /// Entries of `bad_words`; each is looked for at every token.
+    pub num_bad_words_max: usize,
+    /// Bytes of one of them.
+    pub bad_word_bytes_max: usize,
     /// Bytes of one stop string; as much may be held back from a stream.
     pub stop_bytes_max: usize,
 }
 
 /// Stop strings of one request, fixed by OpenAI's contract.
 pub const NUM_STOPS_MAX: usize = 4;
+
+/// Answers to one prompt: so many sequences one small request can start.
+pub const NUM_ANSWERS_MAX: u32 = 128;
+
+/// Likeliest tokens told in one place: OpenAI's bound for chat, and more than its 5 for
+/// completions.
+pub const NUM_TOP_LOGPROBS_MAX: u32 = 20;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::error::RequestError;
 use crate::fields::Fields;
+use crate::report::{Answers, Report};
 use crate::{Limits, NUM_STOPS_MAX};
 
 /// How the answer is made and delivered, as far as the request says.
@@ -21,6 +22,12 @@ pub struct Generation {
     pub sampling: Sampling,
     /// When the answer ends.
     pub ending: Ending,
+    /// What it tells besides its text.
+    pub report: Report,
+    /// How many there are.
+    pub answers: Answers,
+    /// The end of its id, if the caller chose one.
+    pub request_id: Option<String>,
 }
 
 /// How an answer is delivered.
@@ -62,6 +69,10 @@ pub struct Sampling {
     pub frequency_penalty: Option<f64>,
     /// Token id to a value of -100 to 100. Ids may lie outside the vocabulary.
     pub logit_bias: BTreeMap<u32, f32>,
+    /// The only tokens allowed, at least one; ids may lie outside the vocabulary.
+    pub allowed_token_ids: Option<Vec<u32>>,
+    /// Texts that must not be completed; none is blank.
+    pub bad_words: Vec<String>,
     /// Any 64-bit number.
     pub seed: Option<i64>,
 }
@@ -90,12 +101,14 @@ pub struct Ending {
     pub matched_stop: MatchedStop,
     /// What the model's own end tokens do.
     pub end_tokens: EndTokens,
+    /// Whether control tokens have text.
+    pub control_names: ControlNames,
 }
 
 /// An answer limit, and which field set it (errors name it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerLimit {
-    /// At least 1.
+    /// At least 1, but for scoring (`max_tokens: 0` with `echo` or `prompt_logprobs`).
     pub num_tokens: u32,
     /// `max_tokens` or `max_completion_tokens`.
     pub param: &'static str,
@@ -108,6 +121,15 @@ pub enum MatchedStop {
     Dropped,
     /// It is kept (`include_stop_str_in_output`).
     Kept,
+}
+
+/// Whether control tokens that do not end the answer have text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlNames {
+    /// They have none.
+    Dropped,
+    /// Their names (`skip_special_tokens: false`).
+    Shown,
 }
 
 /// What the model's own end tokens do.
@@ -126,13 +148,29 @@ impl Generation {
     ///
     /// [`RequestError`], naming the field.
     pub fn read(fields: &Fields, limits: &Limits) -> Result<Generation, RequestError> {
+        let delivery = delivery(fields)?;
         Ok(Generation {
             model: fields.text("model").map(str::to_owned),
-            delivery: delivery(fields)?,
+            delivery,
             sampling: sampling(fields, limits)?,
             ending: ending(fields, limits)?,
+            report: Report::read(fields, delivery)?,
+            answers: Answers::read(fields, delivery)?,
+            request_id: fields.text("request_id").map(request_id).transpose()?,
         })
     }
+}
+
+/// An id that can stand in a header or a log line as it is.
+fn request_id(id: &str) -> Result<String, RequestError> {
+    if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(id.to_owned());
+    }
+    Err(RequestError::Invalid {
+        param: "request_id".to_owned(),
+        expected: "visible ASCII characters".to_owned(),
+        got: "others".to_owned(),
+    })
 }
 
 fn delivery(fields: &Fields) -> Result<Delivery, RequestError> {
@@ -206,8 +244,49 @@ fn sampling(fields: &Fields, limits: &Limits) -> Result<Sampling, RequestError> 
         logit_bias: fields
             .get("logit_bias")
             .map_or(Ok(BTreeMap::new()), |value| logit_bias(value, limits))?,
+        allowed_token_ids: fields
+            .get("allowed_token_ids")
+            .map(|value| allowed_token_ids(value, limits))
+            .transpose()?,
+        bad_words: fields
+            .get("bad_words")
+            .map_or(Ok(Vec::new()), |value| bad_words(value, limits))?,
         seed: fields.integer("seed"),
     })
+}
+
+fn allowed_token_ids(value: &Value, limits: &Limits) -> Result<Vec<u32>, RequestError> {
+    let num_max = limits.num_allowed_token_ids_max;
+    match value {
+        Value::Array(items) if items.len() > num_max => {
+            Err(too_many("allowed_token_ids", num_max, items.len()))
+        }
+        Value::Array(items) if !items.is_empty() => token_ids("allowed_token_ids", items),
+        _ => {
+            let expected = "a non-empty list of token ids";
+            Err(RequestError::invalid("allowed_token_ids", expected, value))
+        }
+    }
+}
+
+fn bad_words(value: &Value, limits: &Limits) -> Result<Vec<String>, RequestError> {
+    let Value::Array(items) = value else {
+        let expected = "a list of strings";
+        return Err(RequestError::invalid("bad_words", expected, value));
+    };
+    if items.len() > limits.num_bad_words_max {
+        return Err(too_many("bad_words", limits.num_bad_words_max, items.len()));
+    }
+    let bytes_max = limits.bad_word_bytes_max;
+    let word = |(idx, item): (usize, &Value)| match item.as_str() {
+        Some(text) if !text.trim().is_empty() && text.len() <= bytes_max => Ok(text.to_owned()),
+        _ => Err(RequestError::Invalid {
+            param: format!("bad_words[{idx}]"),
+            expected: format!("a string of at most {bytes_max} bytes, not blank"),
+            got: length(item),
+        }),
+    };
+    items.iter().enumerate().map(word).collect()
 }
 
 fn logit_bias(value: &Value, limits: &Limits) -> Result<BTreeMap<u32, f32>, RequestError> {
@@ -274,6 +353,10 @@ fn ending(fields: &Fields, limits: &Limits) -> Result<Ending, RequestError> {
         end_tokens: match fields.flag("ignore_eos") {
             Some(true) => EndTokens::Ignored,
             _ => EndTokens::End,
+        },
+        control_names: match fields.flag("skip_special_tokens") {
+            Some(false) => ControlNames::Shown,
+            _ => ControlNames::Dropped,
         },
     };
     match ending.max_tokens {

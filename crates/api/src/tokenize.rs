@@ -60,6 +60,7 @@ const PROMPT_KEYS: &[&str] = &["prompt", "add_special_tokens", "return_token_str
 const MESSAGES_KEYS: &[&str] = &[
     "messages",
     "add_generation_prompt",
+    "continue_final_message",
     "chat_template_kwargs",
     "add_special_tokens",
     "return_token_strs",
@@ -252,7 +253,10 @@ fn messages_source(
     }
     let source = Source::Messages {
         messages: read_messages(messages, limits)?,
-        turn: turn(flag(object, "add_generation_prompt")?),
+        turn: turn(
+            flag(object, "add_generation_prompt")?,
+            flag(object, "continue_final_message")?,
+        )?,
         template_variables: template_variables(given("chat_template_kwargs").cloned())?,
     };
     Ok((source, counted(object)?))

@@ -116,7 +116,6 @@ fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
     );
     let facts = ModelFacts {
         fingerprint: shape.fingerprint,
-        root: path.display().to_string(),
         context_max,
         num_blocks: shape.num_blocks,
         block_tokens: BLOCK_TOKENS,

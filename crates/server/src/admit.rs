@@ -9,9 +9,10 @@ use std::time::Instant;
 
 use api::chat::{ChatRequest, Message, Turn};
 use api::completion::{Bos, CompletionRequest, Prompt};
-use api::params::{AnswerLimit, EndTokens, Ending, TopK};
+use api::params::{AnswerLimit, ControlNames, EndTokens, Ending, Generation, TopK};
+use api::report::Told;
 use serde_json::{Map, Value};
-use text::{SpecialText, TemplateError, TokenId};
+use text::{Rendered, SpecialText, TemplateError, TokenId};
 
 use crate::errors::Refusal;
 use crate::limits::Limits;
@@ -27,6 +28,8 @@ pub(crate) struct Admission<'a> {
 impl Admission<'_> {
     /// A conversation is one sequence.
     pub fn chat(&self, request: &ChatRequest) -> Result<engine::Request, Refusal> {
+        let num_answers = request.generation.answers.num_made;
+        self.expect_places("n", num_answers)?;
         let tokens =
             self.encode_chat(&request.messages, request.turn, &request.template_variables)?;
         self.request("messages", tokens, &request.generation)
@@ -34,7 +37,15 @@ impl Admission<'_> {
 
     /// Each prompt is a sequence of its own.
     pub fn completion(&self, request: &CompletionRequest) -> Result<Vec<engine::Request>, Refusal> {
-        self.expect_prompts_fit(request.prompts.len())?;
+        let num_prompts = request.prompts.len();
+        let answers = request.generation.answers;
+        self.expect_places("prompt", num_prompts)?;
+        let param = if answers.num_made > answers.num_kept {
+            "best_of"
+        } else {
+            "n"
+        };
+        self.expect_places(param, num_prompts * answers.num_made)?;
         let admit = |prompt| {
             let tokens = self.encode_prompt(prompt, request.bos)?;
             self.request("prompt", tokens, &request.generation)
@@ -45,21 +56,21 @@ impl Admission<'_> {
         Ok(sequences)
     }
 
-    /// All prompts of a request are taken at once or none is, so more than an idle server has
+    /// All sequences of a request are taken at once or none is, so more than an idle server has
     /// places for would hear "try again" for ever.
-    fn expect_prompts_fit(&self, num_prompts: usize) -> Result<(), Refusal> {
+    fn expect_places(&self, param: &str, num_sequences: usize) -> Result<(), Refusal> {
         let limits = &self.serving.facts.engine_limits;
         let num_places = limits
             .num_sequences_max
             .saturating_add(limits.num_waiting_max);
-        if num_prompts <= num_places {
+        if num_sequences <= num_places {
             return Ok(());
         }
         let reason = format!(
-            "has {num_prompts} prompts, but this server has places for {num_places} ({} running and {} queued)",
+            "asks for {num_sequences} sequences, but this server has places for {num_places} ({} running and {} queued)",
             limits.num_sequences_max, limits.num_waiting_max,
         );
-        Err(for_model("prompt", reason))
+        Err(for_model(param, reason))
     }
 
     /// The same for their tokens. A single prompt may be longer than the queue's bound: it is
@@ -84,17 +95,32 @@ impl Admission<'_> {
         turn: Turn,
         variables: &Map<String, Value>,
     ) -> Result<Vec<TokenId>, Refusal> {
+        let rendered = self.render(messages, turn, variables)?;
+        Ok(self.serving.tokenizer.encode_chat(&rendered))
+    }
+
+    /// The text of a conversation.
+    pub fn render(
+        &self,
+        messages: &[Message],
+        turn: Turn,
+        variables: &Map<String, Value>,
+    ) -> Result<Rendered, Refusal> {
         let Some(template) = &self.serving.template else {
             let reason = "needs a chat template, and this model has none; use /v1/completions";
             return Err(for_model("messages", reason));
         };
         let num_bytes = messages.iter().map(|message| message.content.len()).sum();
         self.expect_bytes_fit("messages", num_bytes)?;
-        let messages: Vec<Value> = messages.iter().map(Message::to_template_value).collect();
-        let rendered = template
-            .render(&messages, turn == Turn::Opened, variables)
+        let values: Vec<Value> = messages.iter().map(Message::to_template_value).collect();
+        let mut rendered = template
+            .render(&values, turn == Turn::Opened, variables)
             .map_err(|error| refused_by_template(&error))?;
-        Ok(self.serving.tokenizer.encode_chat(&rendered))
+        if turn == Turn::Continued {
+            let last = messages.last().map_or("", |message| &message.content);
+            leave_open(&mut rendered, last)?;
+        }
+        Ok(rendered)
     }
 
     fn encode_prompt(&self, prompt: &Prompt, bos: Bos) -> Result<Vec<TokenId>, Refusal> {
@@ -119,7 +145,7 @@ impl Admission<'_> {
         &self,
         param: &'static str,
         prompt: Vec<TokenId>,
-        generation: &api::params::Generation,
+        generation: &Generation,
     ) -> Result<engine::Request, Refusal> {
         if prompt.is_empty() {
             return Err(for_model(param, "has no tokens"));
@@ -128,9 +154,12 @@ impl Admission<'_> {
         Ok(engine::Request {
             sampling: self.sampling(&generation.sampling)?,
             stop: self.stop(&generation.ending, max_tokens)?,
-            logprobs: engine::Logprobs::default(),
+            logprobs: logprobs(generation),
             constraint: None,
-            control_text: engine::ControlText::Dropped,
+            control_text: match generation.ending.control_names {
+                ControlNames::Dropped => engine::ControlText::Dropped,
+                ControlNames::Shown => engine::ControlText::Shown,
+            },
             arrived: self.arrived,
             prompt,
         })
@@ -147,7 +176,10 @@ impl Admission<'_> {
         let num_tokens_max = self.serving.sequence_tokens_max();
         let context = format!("This model's maximum context length is {num_tokens_max} tokens.");
         let room = num_tokens_max.saturating_sub(num_prompt);
-        if room == 0 {
+        // To score a prompt no answer needs room.
+        let scores =
+            num_prompt == num_tokens_max && asked.is_some_and(|asked| asked.num_tokens == 0);
+        if room == 0 && !scores {
             let message = format!(
                 "{context} However, your {param} resulted in {num_prompt} tokens, which leaves no room for an answer."
             );
@@ -214,11 +246,31 @@ impl Admission<'_> {
                 .into_iter()
                 .zip(asked.logit_bias.values().copied())
                 .collect(),
-            allowed: None,
-            bad_words: Vec::new(),
+            allowed: match &asked.allowed_token_ids {
+                Some(ids) => Some(self.known_tokens("allowed_token_ids", ids)?),
+                None => None,
+            },
+            bad_words: self.bad_words(&asked.bad_words),
             // The same bits: negative seeds are seeds like any other.
             seed: asked.seed.map(i64::cast_unsigned),
         })
+    }
+
+    /// The tokens of each word as it stands at the beginning of a text, and after a space where
+    /// those differ.
+    fn bad_words(&self, words: &[String]) -> Vec<Vec<TokenId>> {
+        let tokenizer = &self.serving.tokenizer;
+        let mut sequences: Vec<Vec<TokenId>> = Vec::new();
+        for word in words {
+            let word = word.trim_start();
+            for text in [word.to_owned(), format!(" {word}")] {
+                let tokens = tokenizer.encode(&text, SpecialText::Parse);
+                if !tokens.is_empty() && !sequences.contains(&tokens) {
+                    sequences.push(tokens);
+                }
+            }
+        }
+        sequences
     }
 
     fn stop(&self, asked: &Ending, max_tokens: u32) -> Result<engine::Stop, Refusal> {
@@ -246,6 +298,47 @@ impl Admission<'_> {
             }
         }
     }
+}
+
+/// What the engine must tell: to rank answers, the sum at least.
+fn logprobs(generation: &Generation) -> engine::Logprobs {
+    let (report, answers) = (&generation.report, generation.answers);
+    let ranked = (answers.num_made > answers.num_kept).then_some(0);
+    let echoed = match report.echo {
+        Told::Told => report.logprobs,
+        Told::Left => None,
+    };
+    engine::Logprobs {
+        answer: report.logprobs.max(ranked),
+        prompt: report.prompt_logprobs.max(echoed),
+    }
+}
+
+/// Cuts a rendered conversation behind its last message, so that the answer goes on with it.
+/// Templates may trim a message; then it is left open where its trimmed text ends.
+fn leave_open(rendered: &mut Rendered, last: &str) -> Result<(), Refusal> {
+    let found = match last.trim() {
+        "" => None,
+        trimmed => rendered
+            .text
+            .rfind(trimmed)
+            .map(|start| start + trimmed.len()),
+    };
+    let Some(trimmed_end) = found else {
+        let reason = "needs a last message with text that the chat template repeats";
+        return Err(for_model("continue_final_message", reason));
+    };
+    let blanks = &last[last.trim_end().len()..];
+    let end = match rendered.text[trimmed_end..].starts_with(blanks) {
+        true => trimmed_end + blanks.len(),
+        false => trimmed_end,
+    };
+    rendered.text.truncate(end);
+    rendered.plain.retain(|range| range.start < end);
+    if let Some(range) = rendered.plain.last_mut() {
+        range.end = range.end.min(end);
+    }
+    Ok(())
 }
 
 fn for_model(param: &str, reason: impl Into<String>) -> Refusal {

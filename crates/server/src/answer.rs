@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use api::answer::Object;
 use api::params::{Delivery, MatchedStop, StreamUsage};
+use api::report::Answers;
 use axum::extract::Request;
 use axum::response::Response;
 use engine::AdmitError;
@@ -31,8 +32,10 @@ pub(crate) struct Prepared {
 
 /// What the engine is asked, and what its text goes through.
 pub(crate) struct Ask {
-    /// One per choice.
+    /// One per prompt.
     pub requests: Vec<engine::Request>,
+    /// Answers to each; the choices of one prompt stand together.
+    pub answers: Answers,
     /// Each choice gets a copy.
     pub parser: OutputParser,
     pub matched_stop: MatchedStop,
@@ -64,10 +67,15 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// A new one; `prefix` tells what kind of answer an id belongs to.
-    pub fn new(prefix: &str, model: &str, serving: &Serving) -> Identity {
+    /// A new one; `prefix` tells what kind of answer an id belongs to, `chosen` is the rest of
+    /// it if the caller chose one.
+    pub fn new(prefix: &str, chosen: Option<&str>, model: &str, serving: &Serving) -> Identity {
+        let id = match chosen {
+            Some(chosen) => format!("{prefix}-{chosen}"),
+            None => format!("{prefix}-{}", Uuid::new_v4().simple()),
+        };
         Identity {
-            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            id,
             created: unix_seconds(),
             model: model.to_owned(),
             fingerprint: serving.facts.fingerprint.clone(),
@@ -136,10 +144,11 @@ async fn respond(
     prepared: Prepared,
 ) -> Result<Response, Refusal> {
     let Prepared { ask, dialect, mode } = prepared;
+    let answers = ask.answers;
     let choices =
         Choices::submit(shared, serving, ask).map_err(|error| refused_by_engine(shared, &error))?;
     match mode {
-        Mode::Whole => whole::respond(shared, dialect, choices).await,
+        Mode::Whole => whole::respond(shared, dialect, choices, answers).await,
         Mode::Stream => Ok(stream::respond(shared, dialect, choices)),
     }
 }

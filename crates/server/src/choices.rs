@@ -42,7 +42,9 @@ struct Choice {
     parser: OutputParser,
     /// How it ended, while that was not told yet.
     ended: Option<Ended>,
+    /// 0 for all but one of the answers to a prompt: it is counted once.
     num_prompt: u64,
+    /// Of those.
     num_cached: u64,
     num_completion: u64,
 }
@@ -50,6 +52,8 @@ struct Choice {
 /// What happened to a choice.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Happening {
+    /// The first tokens of its prompt are about to be computed.
+    Started,
     /// Log-probabilities of its whole prompt, if the request wants them: one per prompt
     /// token after the first, before any news.
     Prompt(Vec<TokenLogprobs>),
@@ -111,7 +115,7 @@ impl Broken {
 }
 
 impl Choices {
-    /// Hands all requests to the engine, or none.
+    /// Hands all requests to the engine, or none. The answers to one prompt stand together.
     pub fn submit(
         shared: &Shared,
         serving: &Arc<Serving>,
@@ -119,27 +123,27 @@ impl Choices {
     ) -> Result<Choices, AdmitError> {
         let Ask {
             requests,
+            answers,
             parser,
             matched_stop,
         } = ask;
-        let submit = |request: engine::Request| {
-            let num_prompt = request.prompt.len() as u64;
-            let events = Some(serving.engine.submit(request)?);
-            shared.metrics.arrived();
-            Ok(Choice {
-                events,
-                parser: parser.clone(),
-                ended: None,
-                num_prompt,
-                num_cached: 0,
-                num_completion: 0,
-            })
-        };
+        let mut choices = Vec::with_capacity(requests.len() * answers.num_made);
         // On the first refusal the earlier ones are dropped, and so cancelled.
-        let choices = requests
-            .into_iter()
-            .map(submit)
-            .collect::<Result<Vec<_>, _>>()?;
+        for request in requests {
+            let num_prompt = request.prompt.len() as u64;
+            let streams = submit_group(&serving.engine, &request, answers.num_made)?;
+            for (answer_idx, events) in streams.into_iter().enumerate() {
+                shared.metrics.arrived();
+                choices.push(Choice {
+                    events: Some(events),
+                    parser: parser.clone(),
+                    ended: None,
+                    num_prompt: if answer_idx == 0 { num_prompt } else { 0 },
+                    num_cached: 0,
+                    num_completion: 0,
+                });
+            }
+        }
         Ok(Choices {
             serving: Arc::clone(serving),
             matched_stop,
@@ -213,8 +217,10 @@ impl Choices {
         let choice = &mut self.choices[idx];
         match event {
             Some(Event::Started { num_cached }) => {
-                choice.num_cached = u64::from(num_cached);
-                None
+                if choice.num_prompt > 0 {
+                    choice.num_cached = u64::from(num_cached);
+                }
+                Some(Happening::Started)
             }
             Some(Event::Text {
                 text,
@@ -231,7 +237,9 @@ impl Choices {
             Some(Event::Prompt { logprobs }) => Some(Happening::Prompt(logprobs)),
             Some(Event::Finished(finished)) => {
                 choice.events = None;
-                choice.num_cached = u64::from(finished.usage.num_cached);
+                if choice.num_prompt > 0 {
+                    choice.num_cached = u64::from(finished.usage.num_cached);
+                }
                 choice.num_completion = u64::from(finished.usage.num_completion);
                 Some(self.finish(idx, finished))
             }
@@ -318,4 +326,20 @@ fn stop_reason(cause: &StopCause) -> Option<StopReason> {
         StopCause::TokenId(token) => Some(StopReason::Token(token.0)),
         StopCause::String(text) => Some(StopReason::Text(text.clone())),
     }
+}
+
+/// `num_answers` answers to one prompt.
+fn submit_group(
+    engine: &engine::EngineHandle,
+    request: &engine::Request,
+    num_answers: usize,
+) -> Result<Vec<EventStream>, AdmitError> {
+    let submit = |answer_idx: usize| {
+        let mut request = request.clone();
+        // The same seed would say the same again.
+        let seed = request.sampling.seed;
+        request.sampling.seed = seed.map(|seed| seed.wrapping_add(answer_idx as u64));
+        engine.submit(request)
+    };
+    (0..num_answers).map(submit).collect()
 }

@@ -65,8 +65,6 @@ pub struct LoadedModel {
 pub struct ModelFacts {
     /// Equal fingerprints give equal greedy bytes; `system_fingerprint` of answers.
     pub fingerprint: String,
-    /// The model behind the served names, for people.
-    pub root: String,
     /// Longest sequence the model was made for, in tokens; the engine's own bound may be
     /// tighter.
     pub context_max: usize,

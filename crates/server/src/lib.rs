@@ -23,6 +23,8 @@ mod answer; // submit, then stream or collect
 mod choices; // the engine's events, joined; dropping them cancels
 mod parse; // what the text of an answer consists of
 
+mod naming; // tokens and their log-probabilities in words
+
 mod dialect; // what requests and answers look like on the wire
 mod stream; // to server-sent events
 mod whole; // to one document

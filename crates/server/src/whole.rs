@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::report::Answers;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -66,21 +67,47 @@ pub(crate) async fn respond(
     shared: &Arc<Shared>,
     mut dialect: Box<dyn Dialect>,
     mut choices: Choices,
+    answers: Answers,
 ) -> Result<Response, Refusal> {
     let mut collected: Vec<Collected> = Vec::new();
     collected.resize_with(choices.num_choices(), Collected::default);
     while let Some((idx, happening)) = choices.next().await {
         let choice = &mut collected[idx];
         match happening {
+            Happening::Started => (),
             Happening::Prompt(logprobs) => choice.prompt_logprobs = Some(logprobs),
             Happening::News(news) => choice.add(news),
             Happening::Ended(ended) => choice.ended = Some(ended),
             Happening::Broken(broken) => return Err(broken.refusal(shared)),
         }
     }
-    let document = dialect.document(collected, choices.usage());
+    let kept = likeliest(collected, answers);
+    let document = dialect.document(kept, choices.usage());
     let mut response = Response::new(Body::from(document));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     Ok(response)
+}
+
+/// Of the answers to each prompt those whose tokens are likeliest on average, the likeliest
+/// first; all of them, as they are, if as many are asked for.
+fn likeliest(collected: Vec<Collected>, answers: Answers) -> Vec<Collected> {
+    if answers.num_kept == answers.num_made {
+        return collected;
+    }
+    let mean = |choice: &Collected| {
+        let ended = choice.ended();
+        ended.logprob_sum / f64::from(ended.usage.num_completion.max(1))
+    };
+    let mut rest = collected.into_iter();
+    let mut kept = Vec::new();
+    loop {
+        let mut group: Vec<Collected> = rest.by_ref().take(answers.num_made).collect();
+        if group.is_empty() {
+            return kept;
+        }
+        group.sort_by(|one, other| mean(other).total_cmp(&mean(one)));
+        group.truncate(answers.num_kept);
+        kept.append(&mut group);
+    }
 }

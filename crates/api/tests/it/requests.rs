@@ -205,7 +205,7 @@ fn what_a_tokenize_request_of_its_shape_would_ignore_is_refused() {
             "add_special_tokens",
         ),
         (
-            format!(r#"{{{messages},"continue_final_message":true}}"#),
+            format!(r#"{{{messages},"continue_final_message":true,"add_generation_prompt":true}}"#),
             "continue_final_message",
         ),
         (

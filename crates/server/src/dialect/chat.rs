@@ -8,44 +8,66 @@
 //! [DONE]
 //! ```
 //!
+//! Log-probabilities and ids go with the tokens they belong to, also where a token has no
+//! text (yet): a chunk may have an empty content, but no token is left out or told twice.
 //! A stream that the server ends has a terminal chunk per choice too (`finish_reason`
 //! `abort`), then an error, then `[DONE]`.
 //!
-//! Source: the OpenAI API reference, "Chat".
+//! Source: the OpenAI API reference, "Chat"; vLLM and llama.cpp for what can be asked for
+//! besides.
+
+use std::sync::Arc;
 
 use api::answer::{
-    ChatChoice, ChatChunkChoice, ChatMessage, Delta, Document, FinishReason, Never, Object,
-    StopReason, Usage, UsageField,
+    ChatChoice, ChatChunkChoice, ChatMessage, Delta, Document, DocumentExtras, FinishReason, Never,
+    Object, StopReason, Timings, Usage, UsageField,
 };
 use api::chat::ChatRequest;
+use api::logprobs::ChatLogprobs;
 use api::params::StreamUsage;
+use api::report::{Report, Told};
 
 use crate::answer::{Ask, Desk, Identity, Mode, Prepared};
 use crate::choices::{Ended, News};
+use crate::dialect::prompt::{PromptFacts, told_tokens};
+use crate::dialect::timings::Meter;
 use crate::dialect::{Dialect, choice_index, to_json, usage_so_far};
 use crate::errors::Refusal;
+use crate::naming::Naming;
 use crate::parse::{OutputParser, Part};
 use crate::stream::Out;
 use crate::whole::Collected;
 
 /// Reads and checks a chat request.
 pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
-    let shared = &desk.shared;
+    let (shared, serving) = (&desk.shared, &desk.serving);
     let request = ChatRequest::parse(body, &shared.config.limits.request)?;
     shared.note_unknown(&request.unknown);
-    let model = shared.served_name(request.generation.model.as_deref())?;
-    let requests = vec![desk.admission().chat(&request)?];
-    let (mode, usage) = Mode::of(request.generation.delivery);
+    let generation = &request.generation;
+    let model = shared.served_name(generation.model.as_deref())?;
+    let sequence = desk.admission().chat(&request)?;
+    let (mode, usage) = Mode::of(generation.delivery);
+    let report = generation.report;
     let dialect = Chat {
-        identity: Identity::new("chatcmpl", model, &desk.serving),
+        identity: Identity::new("chatcmpl", generation.request_id.as_deref(), model, serving),
         usage,
-        num_choices: requests.len(),
+        num_choices: generation.answers.num_kept,
+        num_running: generation.answers.num_kept,
+        prompt: PromptFacts::of(&sequence.prompt, None, &report, serving),
+        naming: Naming {
+            serving: Arc::clone(serving),
+            names: report.names,
+            control_names: generation.ending.control_names,
+        },
+        report,
+        meter: Meter::default(),
     };
     Ok(Prepared {
         ask: Ask {
-            requests,
+            requests: vec![sequence],
+            answers: generation.answers,
             parser: OutputParser,
-            matched_stop: request.generation.ending.matched_stop,
+            matched_stop: generation.ending.matched_stop,
         },
         dialect: Box::new(dialect),
         mode,
@@ -57,68 +79,140 @@ struct Chat {
     identity: Identity,
     usage: StreamUsage,
     num_choices: usize,
+    /// Choices that have not ended.
+    num_running: usize,
+    prompt: PromptFacts,
+    naming: Naming,
+    report: Report,
+    meter: Meter,
 }
 
-type Ending = (FinishReason, Option<StopReason>);
+/// What a chunk says of its choice.
+#[derive(Default)]
+struct Said<'a> {
+    delta: Delta<'a>,
+    logprobs: Option<ChatLogprobs>,
+    token_ids: Option<Vec<u32>>,
+    ending: Option<(FinishReason, Option<StopReason>)>,
+}
 
 impl Chat {
-    fn chunk(
-        &self,
-        idx: usize,
-        delta: Delta<'_>,
-        ending: Option<Ending>,
-        (usage, out): (Usage, &mut Out),
-    ) {
-        let (finish_reason, stop_reason) = match ending {
+    /// Writes a chunk about one choice.
+    fn chunk(&self, idx: usize, said: Said<'_>, extras: DocumentExtras<'_>, to: (Usage, &mut Out)) {
+        let (usage, out) = to;
+        let (finish_reason, stop_reason) = match said.ending {
             Some((reason, stop_reason)) => (Some(reason), stop_reason),
             None => (None, None),
         };
         let choice = ChatChunkChoice {
             index: choice_index(idx),
-            delta,
-            logprobs: Never,
+            delta: said.delta,
+            logprobs: said.logprobs,
             finish_reason,
             stop_reason,
+            token_ids: said.token_ids,
         };
         out.frame(&Document {
             head: self.identity.head(Object::ChatChunk),
             choices: &[choice],
             usage: usage_so_far(self.usage, usage),
+            extras,
         });
+    }
+
+    /// What a chunk tells of its document while answers run.
+    fn running(&self, usage: Usage) -> DocumentExtras<'static> {
+        let asked = self.report.running_timings == Told::Told;
+        DocumentExtras {
+            timings: asked.then(|| self.meter.so_far(usage)),
+            ..DocumentExtras::default()
+        }
+    }
+
+    /// Where the time went, if no chunk follows that could tell it.
+    fn last_timings(&self, usage: Usage) -> Option<Timings> {
+        let is_last = self.num_running == 0 && self.usage == StreamUsage::Never;
+        is_last.then(|| self.meter.whole(usage))
     }
 }
 
 impl Dialect for Chat {
     fn open(&mut self, usage: Usage, out: &mut Out) {
-        let delta = Delta {
-            role: Some("assistant"),
-            content: Some(""),
-        };
         for idx in 0..self.num_choices {
-            self.chunk(idx, delta, None, (usage, out));
+            let said = Said {
+                delta: Delta {
+                    role: Some("assistant"),
+                    content: Some(""),
+                },
+                ..Said::default()
+            };
+            let mut extras = DocumentExtras::default();
+            if idx == 0 {
+                extras.prompt_token_ids = self.prompt.told_ids(&self.report);
+                extras.prompt_text = self.prompt.told_text(&self.report);
+            }
+            self.chunk(idx, said, extras, (usage, out));
         }
     }
 
+    fn started(&mut self, _idx: usize) {
+        self.meter.started();
+    }
+
     fn news(&mut self, idx: usize, news: News, usage: Usage, out: &mut Out) {
-        for part in &news.parts {
+        self.meter.tokens();
+        let mut logprobs = self
+            .report
+            .logprobs
+            .map(|num_top| self.naming.chat(&news.logprobs, num_top))
+            .filter(|logprobs| !logprobs.content.is_empty());
+        let mut token_ids =
+            told_tokens(&news.tokens, &self.report).filter(|token_ids| !token_ids.is_empty());
+        let nothing = [Part::Content(String::new())];
+        let parts = match news.parts.is_empty() && (logprobs.is_some() || token_ids.is_some()) {
+            true => &nothing[..],
+            false => &news.parts[..],
+        };
+        for part in parts {
             let Part::Content(text) = part;
-            let delta = Delta {
-                role: None,
-                content: Some(text),
+            let said = Said {
+                delta: Delta {
+                    role: None,
+                    content: Some(text),
+                },
+                // With the first part: the tokens are not told apart by part.
+                logprobs: logprobs.take(),
+                token_ids: token_ids.take(),
+                ending: None,
             };
-            self.chunk(idx, delta, None, (usage, out));
+            self.chunk(idx, said, self.running(usage), (usage, out));
         }
     }
 
     fn ended(&mut self, idx: usize, ended: Ended, usage: Usage, out: &mut Out) {
-        let ending = (ended.reason, ended.stop_reason);
-        self.chunk(idx, Delta::default(), Some(ending), (usage, out));
+        self.meter.ended(&ended.times);
+        self.num_running -= 1;
+        let said = Said {
+            ending: Some((ended.reason, ended.stop_reason)),
+            ..Said::default()
+        };
+        let extras = match self.last_timings(usage) {
+            None => self.running(usage),
+            timings => DocumentExtras {
+                timings,
+                ..DocumentExtras::default()
+            },
+        };
+        self.chunk(idx, said, extras, (usage, out));
     }
 
     fn broken(&mut self, running: &[usize], refusal: &Refusal, usage: Usage, out: &mut Out) {
         for &idx in running {
-            let ending = (FinishReason::Abort, None);
-            self.chunk(idx, Delta::default(), Some(ending), (usage, out));
+            let said = Said {
+                ending: Some((FinishReason::Abort, None)),
+                ..Said::default()
+            };
+            self.chunk(idx, said, DocumentExtras::default(), (usage, out));
         }
         refusal.with_body(|body| out.frame(body));
         out.done();
@@ -131,12 +225,20 @@ impl Dialect for Chat {
                 head: self.identity.head(Object::ChatChunk),
                 choices: &choices,
                 usage: UsageField::Told(usage),
+                extras: DocumentExtras {
+                    timings: Some(self.meter.whole(usage)),
+                    ..DocumentExtras::default()
+                },
             });
         }
         out.done();
     }
 
     fn document(&mut self, choices: Vec<Collected>, usage: Usage) -> Vec<u8> {
+        let prompt_logprobs = self.report.prompt_logprobs.and_then(|num_top| {
+            let logprobs = choices.first()?.prompt_logprobs.as_ref()?;
+            Some(self.naming.prompt(logprobs, num_top))
+        });
         let texts: Vec<String> = choices.iter().map(Collected::content).collect();
         let choice = |(idx, choice): (usize, &Collected)| ChatChoice {
             index: choice_index(idx),
@@ -145,15 +247,28 @@ impl Dialect for Chat {
                 content: &texts[idx],
                 refusal: Never,
             },
-            logprobs: Never,
+            logprobs: self
+                .report
+                .logprobs
+                .map(|num_top| self.naming.chat(&choice.logprobs, num_top)),
             finish_reason: choice.ended().reason,
             stop_reason: choice.ended().stop_reason.clone(),
+            token_ids: told_tokens(&choice.tokens, &self.report),
         };
-        let choices: Vec<ChatChoice<'_>> = choices.iter().enumerate().map(choice).collect();
+        let told: Vec<ChatChoice<'_>> = choices.iter().enumerate().map(choice).collect();
+        for choice in &choices {
+            self.meter.ended(&choice.ended().times);
+        }
         to_json(&Document {
             head: self.identity.head(Object::Chat),
-            choices: &choices,
+            choices: &told,
             usage: UsageField::Told(usage),
+            extras: DocumentExtras {
+                prompt_token_ids: self.prompt.told_ids(&self.report),
+                prompt_text: self.prompt.told_text(&self.report),
+                prompt_logprobs: prompt_logprobs.as_deref(),
+                timings: Some(self.meter.whole(usage)),
+            },
         })
     }
 }

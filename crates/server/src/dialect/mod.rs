@@ -5,7 +5,7 @@
 //! long as one answer and may remember what it wrote (sequence numbers, open blocks); one
 //! that must know its whole answer at the end of a stream keeps a [`Collected`] per choice.
 //!
-//! Order of calls for a stream: `open`, then for each choice `prompt` (if asked for), any
+//! Order of calls for a stream: `open`, then for each choice `started`, `prompt` (if asked for), any
 //! number of `news`, and `ended`, choices interleaved; then `close`. If the server ends it,
 //! `broken` is the last call instead. For a document there is the one call.
 //!
@@ -13,6 +13,9 @@
 
 pub(crate) mod chat;
 pub(crate) mod completion;
+
+mod prompt;
+mod timings;
 
 use api::answer::{Usage, UsageField};
 use api::params::StreamUsage;
@@ -28,6 +31,9 @@ use crate::whole::Collected;
 pub(crate) trait Dialect: Send {
     /// The request was taken: what can be said before anything is computed.
     fn open(&mut self, usage: Usage, out: &mut Out);
+
+    /// A choice begins to be computed.
+    fn started(&mut self, _idx: usize) {}
 
     /// The prompt's log-probabilities, which only a dialect hears that asked for them.
     fn prompt(

@@ -8,6 +8,7 @@ mod generate;
 mod health;
 mod metrics;
 mod models;
+mod render;
 mod tokenize;
 mod version;
 
@@ -30,6 +31,9 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         // llama.cpp answers without the version too.
         .route("/chat/completions", post(generate::chat))
         .route("/v1/completions", post(generate::completion))
+        .route("/v1/chat/completions/render", post(render::chat))
+        .route("/v1/completions/render", post(render::completion))
+        .route("/apply-template", post(render::apply_template))
         .route("/v1/models", get(models::list))
         // Names may hold slashes, as in `org/model`.
         .route("/v1/models/{*id}", get(models::show))

@@ -18,7 +18,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, 
         .config
         .served_names
         .iter()
-        .map(|name| card(name, serving))
+        .map(|name| card(name, &shared, serving))
         .collect();
     Ok(Json(ModelList {
         object: "list",
@@ -34,16 +34,17 @@ pub(super) async fn show(
     let serving = shared.loaded()?;
     let Path(id) = id.map_err(|_not_utf8| shared.unknown_model())?;
     let name = shared.served_name(Some(&id))?;
-    Ok(Json(card(name, serving)).into_response())
+    Ok(Json(card(name, &shared, serving)).into_response())
 }
 
-fn card<'a>(name: &'a str, serving: &'a Serving) -> ModelCard<'a> {
+/// The root of every name is the first: where the model's file lies is nobody's business.
+fn card<'a>(name: &'a str, shared: &'a Shared, serving: &Serving) -> ModelCard<'a> {
     ModelCard {
         id: name,
         object: "model",
         created: serving.created,
         owned_by: "fulcrum",
-        root: &serving.facts.root,
+        root: &shared.config.served_names[0],
         parent: Never,
         max_model_len: serving.sequence_tokens_max(),
     }

@@ -132,17 +132,10 @@ fn empty_and_hostile_prompts_are_refused_and_harm_nobody() {
         assert!(param.unwrap().starts_with("prompt"), "{prompt}");
         running.canary();
     }
-    for more in [
-        json!({"max_tokens": 0}),
-        json!({"max_tokens": 0, "echo": true}),
-    ] {
-        let mut body = json!({"prompt": "a"});
-        body.as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
-        assert_eq!(refusal(running.post("/v1/completions", &body)).0, 400);
-        running.canary();
-    }
+    let body = json!({"prompt": "a", "max_tokens": 0});
+    let (status, param, _) = refusal(running.post("/v1/completions", &body));
+    assert_eq!((status, param.as_deref()), (400, Some("max_tokens")));
+    running.canary();
 }
 
 /// Case A8: while other streams run, they must not be interrupted.

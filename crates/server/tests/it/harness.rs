@@ -141,7 +141,6 @@ impl Alphabet {
         let runner = Script::new(tokenizer, shape, gate);
         let facts = ModelFacts {
             fingerprint: "fp_script".to_owned(),
-            root: "tiny.gguf".to_owned(),
             context_max: limits.context_max,
             num_blocks,
             block_tokens: model::runner::BLOCK_TOKENS,

@@ -120,7 +120,7 @@ fn more_prompts_than_an_idle_server_has_places_for_are_the_callers_fault() {
     assert_eq!(error["param"], "prompt");
     let message = error["message"].as_str().unwrap();
     assert!(
-        message.contains("8 prompts") && message.contains("places for 7"),
+        message.contains("8 sequences") && message.contains("places for 7"),
         "{message}"
     );
     let all = running.post("/v1/completions", &prompts(7));
@@ -362,7 +362,6 @@ fn extreme_numbers_are_refused_by_name() {
         ("n", "0"),
         ("n", "-1"),
         ("n", "1000000"),
-        ("n", "2"),
         ("best_of", "1000000"),
         ("max_tokens", "2147483648"),
         ("max_tokens", "9223372036854775808"),
@@ -371,7 +370,7 @@ fn extreme_numbers_are_refused_by_name() {
         ("max_tokens", "0"),
         ("max_tokens", "-1"),
         ("top_logprobs", "1000000"),
-        ("logprobs", "true"),
+        ("logprobs", "7"),
         ("seed", "18446744073709551616"),
         ("temperature", "999999"),
         ("temperature", "-0.1"),

@@ -2,7 +2,9 @@
 
 mod harness; // a server under test
 mod http; // a client that shows every byte
-mod script; // the model
+mod render;
+mod script;
+mod several; // the model
 
 mod auth;
 mod cancellation;
@@ -11,6 +13,7 @@ mod errors;
 mod http2;
 mod lifecycle;
 mod limits;
+mod logprobs;
 mod metrics;
 mod parameters;
 mod real;

@@ -33,11 +33,18 @@ fn what_is_known_but_not_built_is_refused_by_name_on_both_endpoints() {
         .iter()
         .filter(|field| matches!(field.rule, Rule::Neutral(_) | Rule::Refused))
     {
-        assert_eq!(field.on, On::Both);
         for (path, mut body) in [
             ("/v1/chat/completions", chat()),
             ("/v1/completions", json!({"prompt": "a"})),
         ] {
+            let elsewhere = if path == "/v1/completions" {
+                On::Chat
+            } else {
+                On::Completion
+            };
+            if field.on == elsewhere {
+                continue;
+            }
             // No row's neutral value.
             body[field.name] = json!({"asks": "for something"});
             let (status, param, code) = refusal(running.post(path, &body));

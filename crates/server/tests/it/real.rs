@@ -36,7 +36,6 @@ fn load() -> Result<LoadedModel, LoadError> {
     };
     let facts = ModelFacts {
         fingerprint: shape.fingerprint.clone(),
-        root: "tiny.gguf".to_owned(),
         context_max: shape.context_max,
         num_blocks: shape.num_blocks,
         block_tokens: model::runner::BLOCK_TOKENS,
