@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use formats::gguf::Gguf;
-use model::Source;
-use model::source::Container;
 use serde_json::json;
 use text::Tokenizer;
 
@@ -16,13 +14,13 @@ use crate::words::{megabytes, print, printable};
 /// Runs the subcommand. Exit code 1 if the model would be refused, so that scripts can ask.
 pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
     let path = Wanted::parse(&args.model)?.path()?;
-    let source = open::source(&path)?;
-    let report = Report::of(&source);
+    let file = Gguf::open(&path)?;
+    let report = Report::of(&file);
     if args.json {
-        print(&format!("{:#}\n", report.json(&source, &args)))?;
+        print(&format!("{:#}\n", report.json(&file, &args)))?;
     } else {
         let tensors = if args.tensors {
-            tensor_lines(&source)
+            tensor_lines(&file)
         } else {
             String::new()
         };
@@ -37,7 +35,7 @@ pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
 
 /// What is said of a file, in both forms.
 struct Report {
-    format: String,
+    version: u32,
     model: model::Inspection,
     /// `None` if it would be refused.
     tokenizer: Option<TokenizerFacts>,
@@ -55,22 +53,29 @@ struct TokenizerFacts {
 }
 
 impl Report {
-    fn of(source: &Source) -> Report {
-        let model = model::inspect(source);
+    fn of(file: &Gguf) -> Report {
+        let model = model::inspect(file);
         let mut refusals: Vec<String> = model.refusals.iter().map(ToString::to_string).collect();
-        let (format, tokenizer, template_bytes) = match source.container() {
-            Container::Gguf(file) => (
-                format!("GGUF v{}", file.version()),
-                gguf_tokenizer(file, &model, &mut refusals),
-                template_bytes(file),
-            ),
-            Container::Folder(_) => ("safetensors folder".to_owned(), None, None),
+        let tokenizer = match open::tokenizer(file) {
+            Ok(tokenizer) => {
+                let template = open::template(file, &tokenizer).map(drop);
+                let fits = model.spec.as_ref().map_or(Ok(()), |spec| {
+                    open::check_vocabularies(&tokenizer, spec.vocab)
+                });
+                let found = [template, fits].into_iter().filter_map(Result::err);
+                refusals.extend(found.map(|error| format!("{error:#}")));
+                Some(TokenizerFacts::of(&tokenizer, file))
+            }
+            Err(error) => {
+                refusals.push(format!("{error:#}"));
+                None
+            }
         };
         Report {
-            format,
+            version: file.version(),
             model,
             tokenizer,
-            template_bytes,
+            template_bytes: template_bytes(file),
             refusals,
         }
     }
@@ -98,7 +103,7 @@ impl Report {
         let named = |name: &Option<String>| name.clone().unwrap_or_else(|| "not named".to_owned());
         let millions = model.num_parameters as f64 / 1e6;
         let mut rows = vec![
-            ("format", self.format.clone()),
+            ("format", format!("GGUF v{}", self.version)),
             ("architecture", named(&model.architecture)),
             ("name", named(&model.name)),
             (
@@ -145,7 +150,7 @@ impl Report {
         rows
     }
 
-    fn json(&self, source: &Source, args: &InspectArgs) -> serde_json::Value {
+    fn json(&self, file: &Gguf, args: &InspectArgs) -> serde_json::Value {
         let model = &self.model;
         let types: serde_json::Map<_, _> = model
             .types
@@ -156,7 +161,7 @@ impl Report {
             })
             .collect();
         let mut report = json!({
-            "format": self.format,
+            "format": format!("GGUF v{}", self.version),
             "architecture": model.architecture,
             "name": model.name,
             "parameters": model.num_parameters,
@@ -173,34 +178,12 @@ impl Report {
             "refusals": self.refusals,
         });
         if args.tensors {
-            report["tensors"] = source.tensors().iter().map(|tensor| json!({
-                "name": tensor.name, "dims": tensor.dims, "type": type_name(tensor), "bytes": tensor.num_bytes,
+            report["tensors"] = file.tensors().iter().map(|tensor| json!({
+                "name": tensor.name, "dims": tensor.dims, "type": type_name(tensor), "bytes": tensor.num_bytes(),
             })).collect();
         }
         report
     }
-}
-
-/// What is said of a file's tokenizer; whatever speaks against it or the chat template joins `refusals`.
-fn gguf_tokenizer(
-    file: &Gguf,
-    model: &model::Inspection,
-    refusals: &mut Vec<String>,
-) -> Option<TokenizerFacts> {
-    let tokenizer = match open::tokenizer(file) {
-        Ok(tokenizer) => tokenizer,
-        Err(error) => {
-            refusals.push(format!("{error:#}"));
-            return None;
-        }
-    };
-    let template = open::template(file, &tokenizer).map(drop);
-    let fits = model.spec.as_ref().map_or(Ok(()), |spec| {
-        open::check_vocabularies(&tokenizer, spec.vocab)
-    });
-    let found = [template, fits].into_iter().filter_map(Result::err);
-    refusals.extend(found.map(|error| format!("{error:#}")));
-    Some(TokenizerFacts::of(&tokenizer, file))
 }
 
 impl TokenizerFacts {
@@ -253,9 +236,9 @@ fn template_bytes(file: &Gguf) -> Option<usize> {
         .map(str::len)
 }
 
-fn tensor_lines(source: &Source) -> String {
+fn tensor_lines(file: &Gguf) -> String {
     let mut lines = String::new();
-    for tensor in source.tensors() {
+    for tensor in file.tensors() {
         let (name, ty) = (printable(&tensor.name), type_name(tensor));
         // Writing to a string cannot fail.
         let _ = writeln!(lines, "  {name:<40} {ty:<10} {:?}", tensor.dims);
@@ -263,7 +246,7 @@ fn tensor_lines(source: &Source) -> String {
     lines
 }
 
-fn type_name(tensor: &model::source::StoredTensor) -> String {
+fn type_name(tensor: &formats::gguf::TensorEntry) -> String {
     match &tensor.ty {
         Ok(ty) => ty.to_string(),
         Err(_) => "refused".to_owned(),

@@ -8,18 +8,18 @@ use anyhow::{Context as _, bail};
 use formats::safetensors::{Dtype, NewTensor, write_safetensors};
 use model::Precision;
 use model::runner::Runner as _;
-use text::SpecialText;
+use text::{SpecialText, Tokenizer};
 
 use crate::args::LogitsArgs;
 use crate::open::{self, KvPositions, Wanted};
 
 /// Runs the subcommand.
 pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
-    let source = open::source(&Wanted::parse(&args.model.model)?.path()?)?;
+    let file = open::gguf(&Wanted::parse(&args.model.model)?.path()?)?;
     let ids = match (&args.ids, &args.prompt) {
         (Some(path), _) => read_ids(path)?,
         (None, Some(prompt)) => {
-            let tokenizer = open::text_side(&source)?.tokenizer;
+            let tokenizer = Tokenizer::from_gguf(&file).context("cannot use the tokenizer")?;
             tokenizer
                 .encode_with_bos(prompt, SpecialText::Parse)
                 .into_iter()
@@ -31,7 +31,7 @@ pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
     if ids.is_empty() {
         bail!("there are no tokens to compute");
     }
-    let context_max = model::inspect(&source)
+    let context_max = model::inspect(&file)
         .spec
         .map_or(usize::MAX, |spec| spec.context_max);
     if ids.len() > context_max {
@@ -47,12 +47,12 @@ pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
         Precision::Packed
     };
     let mut runner = open::runner(
-        &source,
+        &file,
         &args.model.compute,
         precision,
         KvPositions::Exactly(ids.len()),
     )?;
-    drop(source);
+    drop(file);
     let vocab = runner.shape().vocab;
     let values = score(&mut runner, &ids, &rows)?;
     let bytes: Vec<u8> = values

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use formats::gguf::{FromValue, Gguf};
 use model::runner::{BLOCK_TOKENS, Runner as _};
-use model::{CpuRunner, Inspection, KvBudget, LoadOptions, Precision, Source};
+use model::{CpuRunner, Inspection, KvBudget, LoadOptions, Precision};
 use server::SamplingDefaults;
 use text::{ChatTemplate, SpecialText, TokenId, Tokenizer};
 
@@ -89,9 +89,9 @@ pub fn read_text(stream: impl Read, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a model: a GGUF file or a folder.
-pub fn source(path: &Path) -> anyhow::Result<Source> {
-    Ok(Source::open(path)?)
+/// Opens a GGUF file.
+pub fn gguf(path: &Path) -> anyhow::Result<Gguf> {
+    Ok(Gguf::open(path)?)
 }
 
 /// What turns text into tokens and back.
@@ -103,12 +103,9 @@ pub struct TextSide {
 }
 
 /// Reads vocabulary and chat template, and checks that the model knows the tokens they rely on.
-pub fn text_side(source: &Source) -> anyhow::Result<TextSide> {
-    let file = source
-        .gguf()
-        .context("the tokenizer of a folder cannot be read yet")?;
+pub fn text_side(file: &Gguf) -> anyhow::Result<TextSide> {
     let tokenizer = tokenizer(file)?;
-    if let Some(spec) = model::inspect(source).spec {
+    if let Some(spec) = model::inspect(file).spec {
         check_vocabularies(&tokenizer, spec.vocab)?;
     }
     Ok(TextSide {
@@ -175,12 +172,12 @@ const MEBIBYTE: u64 = 1 << 20;
 ///
 /// If the flags ask for more memory than this machine has, or the model is refused.
 pub fn runner(
-    source: &Source,
+    file: &Gguf,
     compute: &ComputeArgs,
     precision: Precision,
     positions: KvPositions,
 ) -> anyhow::Result<CpuRunner> {
-    let inspection = model::inspect(source);
+    let inspection = model::inspect(file);
     let kv_type = match (precision, compute.kv_type) {
         (Precision::Exact, _) | (_, KvType::F32) => model::KvType::F32,
         (_, KvType::F16) => model::KvType::F16,
@@ -195,7 +192,7 @@ pub fn runner(
         kv_budget: kv_budget(&inspection, kv_type, positions)?,
         kv_type: Some(kv_type),
     };
-    model::load(source, &options)
+    model::load(file, &options)
         .context("cannot load the model")
         .hint(|| "`fulcrum inspect` lists everything that speaks against a file".to_owned())
 }
@@ -280,10 +277,7 @@ fn memory_bytes() -> Option<u64> {
 }
 
 /// The sampling that the model's authors recommend, where the file says so.
-pub fn sampling_defaults(source: &Source) -> anyhow::Result<SamplingDefaults> {
-    let Some(file) = source.gguf() else {
-        return Ok(SamplingDefaults::default());
-    };
+pub fn sampling_defaults(file: &Gguf) -> anyhow::Result<SamplingDefaults> {
     Ok(SamplingDefaults {
         temperature: recommended(file, "general.sampling.temp", |value| {
             (0.0..=2.0).contains(value)
@@ -331,9 +325,7 @@ mod tests {
     #[test]
     fn a_context_beyond_the_model_or_the_cache_is_refused_with_what_there_is() {
         let file = testkit::tiny::llama(testkit::encode::Encoding::Q4_0).build();
-        let file = Gguf::parse(file.bytes)
-            .expect("the tiny model is sound")
-            .into();
+        let file = Gguf::parse(file.bytes).expect("the tiny model is sound");
         let compute = ComputeArgs {
             threads: Some(1),
             kv_type: KvType::F16,

@@ -71,16 +71,16 @@ struct Session {
 
 impl Session {
     fn open(args: RunArgs) -> anyhow::Result<Session> {
-        let source = open::source(&Wanted::parse(&args.model.model)?.path()?)?;
-        let text = open::text_side(&source)?;
+        let file = open::gguf(&Wanted::parse(&args.model.model)?.path()?)?;
+        let text = open::text_side(&file)?;
         let positions = args.context.map_or(CONTEXT_USUAL, NonZeroUsize::get);
         let runner = open::runner(
-            &source,
+            &file,
             &args.model.compute,
             Precision::Packed,
             KvPositions::Exactly(positions),
         )?;
-        drop(source);
+        drop(file);
         let context_max = open::context_max(&runner, args.context)?;
         let limits = EngineLimits {
             step_tokens_max: 512,

@@ -86,13 +86,13 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
 /// Fetches, opens and loads the model; runs while the port already answers "loading".
 fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
     let path = wanted.path()?;
-    let source = open::source(&path)?;
-    let text = open::text_side(&source)?;
-    let defaults = open::sampling_defaults(&source)?;
+    let file = open::gguf(&path)?;
+    let text = open::text_side(&file)?;
+    let defaults = open::sampling_defaults(&file)?;
     let positions = args
         .kv_cache_mib
         .map_or(KvPositions::Usual, KvPositions::Mebibytes);
-    let runner = open::runner(&source, &args.model.compute, Precision::Packed, positions)?;
+    let runner = open::runner(&file, &args.model.compute, Precision::Packed, positions)?;
     let shape = runner.shape().clone();
     let num_positions = shape.num_blocks * BLOCK_TOKENS;
     let context_max = open::context_max(&runner, args.context)?;

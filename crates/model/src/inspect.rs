@@ -5,22 +5,21 @@
 
 use std::collections::BTreeMap;
 
-use formats::gguf::{Gguf, Value};
+use formats::gguf::{self, Gguf, Value};
 use tensor::kv::KvType;
 
 use crate::arch;
 use crate::kv_store;
 use crate::load::refusals_of_tensors;
 use crate::refusal::Refusal;
-use crate::source::{Container, Source};
 use crate::spec::DecoderSpec;
 
 /// What a model file says about itself.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// `general.architecture` or `model_type`, if it is there.
+    /// `general.architecture`, if it is there.
     pub architecture: Option<String>,
-    /// `general.name` or `_name_or_path`, if it is there.
+    /// `general.name`, if it is there.
     pub name: Option<String>,
     /// Values in all tensors; a tied head counts once, as in the file.
     pub num_parameters: u64,
@@ -49,31 +48,31 @@ pub struct TypeShare {
     pub num_bytes: u64,
 }
 
-/// Describes an opened model.
-pub fn inspect(source: &Source) -> Inspection {
+/// Describes an opened file.
+pub fn inspect(file: &Gguf) -> Inspection {
     let mut types: BTreeMap<String, TypeShare> = BTreeMap::new();
-    for tensor in source.tensors() {
-        let name = match &tensor.ty {
+    for tensor in file.tensors() {
+        let name = match tensor.ty {
             Ok(ty) => ty.to_string(),
-            Err(unreadable) => unreadable.name.clone(),
+            Err(gguf::Refusal::Type(ty)) => ty.to_string(),
+            Err(gguf::Refusal::PartialBlock(ty)) => format!("{ty} in partial blocks"),
         };
         let share = types.entry(name).or_default();
         share.num_tensors += 1;
         // The size of a tensor of unknown type is not bounded by the file.
-        share.num_values = share.num_values.saturating_add(tensor.num_values());
-        share.num_bytes += tensor.num_bytes as u64;
+        share.num_values = share.num_values.saturating_add(tensor.num_values() as u64);
+        share.num_bytes += tensor.num_bytes() as u64;
     }
-    let (spec, unread_keys, refusals) = match arch::describe(source) {
+    let (spec, unread_keys, refusals) = match arch::describe(file) {
         Ok(described) => {
-            let refusals = refusals_of_tensors(&described.spec, source);
+            let refusals = refusals_of_tensors(&described.spec, file);
             (Some(described.spec), described.unread_keys, refusals)
         }
         Err(refusals) => (None, Vec::new(), refusals),
     };
-    let (architecture, name) = names(source);
     Inspection {
-        architecture,
-        name,
+        architecture: text(file, "general.architecture"),
+        name: text(file, "general.name"),
         num_parameters: types
             .values()
             .fold(0, |sum, share| sum.saturating_add(share.num_values)),
@@ -85,20 +84,6 @@ pub fn inspect(source: &Source) -> Inspection {
         spec,
         unread_keys,
         refusals,
-    }
-}
-
-/// Architecture and name, as far as the model states them.
-fn names(source: &Source) -> (Option<String>, Option<String>) {
-    match source.container() {
-        Container::Gguf(file) => (
-            text(file, "general.architecture"),
-            text(file, "general.name"),
-        ),
-        Container::Folder(folder) => {
-            let stated = |key: &str| Some(folder.config().get(key)?.as_str()?.to_owned());
-            (stated("model_type"), stated("_name_or_path"))
-        }
     }
 }
 

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
+use formats::gguf::{Gguf, TensorEntry};
 use formats::quant;
 
 use crate::arch::{EMBEDDING, ROPE_DIVISORS};
 use crate::refusal::{Dims, Refusal};
-use crate::source::{Source, StoredTensor};
 use crate::spec::{Bias, DecoderSpec, HeadWeights, LIMITS, NormPlacement, QkNorm, RopeDivisors};
 
 /// What a tensor is for.
@@ -164,13 +164,13 @@ fn layer_roles(spec: &DecoderSpec) -> Vec<LayerRole> {
     roles
 }
 
-/// Compares a model's tensor table with what `spec` calls for.
+/// Compares a file's tensor table with what `spec` calls for.
 ///
 /// Returns everything missing, misshapen or without a place. Types that we do not read
-/// are told by the table itself.
-pub(crate) fn compare(spec: &DecoderSpec, source: &Source) -> Vec<Refusal> {
+/// are [`Gguf::refused`]'s matter.
+pub(crate) fn compare(spec: &DecoderSpec, file: &Gguf) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    let mut left: HashMap<&str, &StoredTensor> = source
+    let mut left: HashMap<&str, &TensorEntry> = file
         .tensors()
         .iter()
         .map(|tensor| (tensor.name.as_str(), tensor))
@@ -191,7 +191,7 @@ pub(crate) fn compare(spec: &DecoderSpec, source: &Source) -> Vec<Refusal> {
         }
     }
     // In file order, not in that of a hash map.
-    for tensor in source
+    for tensor in file
         .tensors()
         .iter()
         .filter(|tensor| left.contains_key(tensor.name.as_str()))
@@ -204,15 +204,15 @@ pub(crate) fn compare(spec: &DecoderSpec, source: &Source) -> Vec<Refusal> {
             });
         }
     }
-    refusals.extend(refusal_of_divisors(spec, source));
+    refusals.extend(refusal_of_divisors(spec, file));
     refusals
 }
 
 /// Divisors are the one tensor whose values can be wrong: zero would turn every rotation
 /// into not-a-number.
-fn refusal_of_divisors(spec: &DecoderSpec, source: &Source) -> Option<Refusal> {
+fn refusal_of_divisors(spec: &DecoderSpec, file: &Gguf) -> Option<Refusal> {
     let name = Role::RopeDivisors.name();
-    let view = source.view(&name)?;
+    let view = file.find_tensor(&name).ok()??;
     if view.dims != Role::RopeDivisors.dims(spec) {
         return None;
     }

@@ -18,9 +18,6 @@ pub mod runner;
 // A decoder as data.
 pub mod spec;
 
-// Where description and weights come from: a GGUF file or a folder.
-pub mod source;
-
 // From metadata to a spec, an architecture a file.
 mod arch;
 
@@ -64,5 +61,4 @@ pub use load::{Fault, LoadError, LoadOptions, Precision, load, open};
 pub use refusal::{Dims, Refusal, Refusals};
 pub use runner::Runner;
 pub use score::score;
-pub use source::Source;
 pub use tensor::kv::KvType;

@@ -6,8 +6,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use formats::gguf::GgufError;
-use formats::safetensors::SafetensorsError;
+use formats::gguf::{Gguf, GgufError};
 use tensor::isa::{Isa, IsaError};
 use tensor::kv::{KvError, KvType};
 use tensor::pool::Pool;
@@ -18,7 +17,6 @@ use crate::decoder::Decoder;
 use crate::inventory;
 use crate::kv_store::{KvBudget, KvStore};
 use crate::refusal::{Refusal, Refusals};
-use crate::source::{Source, SourceError};
 use crate::spec::DecoderSpec;
 use crate::weights::Weights;
 
@@ -59,12 +57,12 @@ impl Precision {
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The model cannot be opened, or is not a sound file or folder.
+    /// The file cannot be opened, or is not a sound GGUF file.
     #[error(transparent)]
     File {
         /// What is wrong with it.
         #[from]
-        source: SourceError,
+        source: GgufError,
     },
 
     /// The file is sound, but this decoder does not compute what it describes.
@@ -117,15 +115,7 @@ impl LoadError {
     pub fn fault(&self) -> Fault {
         match self {
             LoadError::File {
-                source:
-                    SourceError::Read { .. }
-                    | SourceError::Gguf {
-                        source: GgufError::Open { .. },
-                    }
-                    | SourceError::Weights {
-                        source: SafetensorsError::Open { .. },
-                        ..
-                    },
+                source: GgufError::Open { .. },
             }
             | LoadError::KvMemory { .. } => Fault::Server,
             LoadError::File { .. }
@@ -136,17 +126,17 @@ impl LoadError {
     }
 }
 
-/// Opens a GGUF file or a folder and loads the model in it.
+/// Opens a GGUF file and loads the model in it.
 ///
 /// # Errors
 ///
 /// [`LoadError`].
 pub fn open(path: &Path, options: &LoadOptions) -> Result<CpuRunner, LoadError> {
-    load(&Source::open(path)?, options)
+    load(&Gguf::open(path)?, options)
 }
 
-/// Loads the model in an opened source. Pages of its files are given back to the system as
-/// their weights are packed; the source is not needed afterwards.
+/// Loads the model in an opened file. Pages of the file are given back to the system as
+/// their weights are packed; the file is not needed afterwards.
 ///
 /// # Errors
 ///
@@ -155,14 +145,14 @@ pub fn open(path: &Path, options: &LoadOptions) -> Result<CpuRunner, LoadError> 
 /// # Cost
 ///
 /// Reads and repacks every weight once, on all threads.
-pub fn load(source: &Source, options: &LoadOptions) -> Result<CpuRunner, LoadError> {
+pub fn load(file: &Gguf, options: &LoadOptions) -> Result<CpuRunner, LoadError> {
     Isa::init()?;
-    let spec = checked_spec(source)?;
+    let spec = checked_spec(file)?;
     let kv_type = options.kv_type.unwrap_or(options.precision.kv_type());
     // Before the weights, because it fails in no time.
     let kv_store = KvStore::new(&spec, kv_type, options.kv_budget)?;
     let pool = Pool::new(options.threads);
-    let weights = Weights::read(&spec, source, options.precision, &pool)?;
+    let weights = Weights::read(&spec, file, options.precision, &pool)?;
     Ok(CpuRunner::new(
         Decoder::new(spec, weights),
         kv_store,
@@ -171,25 +161,22 @@ pub fn load(source: &Source, options: &LoadOptions) -> Result<CpuRunner, LoadErr
     ))
 }
 
-fn checked_spec(source: &Source) -> Result<DecoderSpec, LoadError> {
+fn checked_spec(file: &Gguf) -> Result<DecoderSpec, LoadError> {
     let refused = |refusals| LoadError::Refused {
         refusals: Refusals(refusals),
     };
-    let spec = arch::describe(source).map_err(refused)?.spec;
-    match refusals_of_tensors(&spec, source) {
+    let spec = arch::describe(file).map_err(refused)?.spec;
+    match refusals_of_tensors(&spec, file) {
         refusals if refusals.is_empty() => Ok(spec),
         refusals => Err(refused(refusals)),
     }
 }
 
 /// Everything that speaks against the file's tensors.
-pub(crate) fn refusals_of_tensors(spec: &DecoderSpec, source: &Source) -> Vec<Refusal> {
-    let unreadable = source.tensors().iter().filter_map(|tensor| {
-        let unreadable = tensor.ty.as_ref().err()?;
-        Some(Refusal::TensorType {
-            name: tensor.name.clone(),
-            reason: unreadable.reason.clone(),
-        })
+pub(crate) fn refusals_of_tensors(spec: &DecoderSpec, file: &Gguf) -> Vec<Refusal> {
+    let unreadable = file.refused().map(|(tensor, error)| Refusal::TensorType {
+        name: tensor.name.clone(),
+        reason: error.to_string(),
     });
-    unreadable.chain(inventory::compare(spec, source)).collect()
+    unreadable.chain(inventory::compare(spec, file)).collect()
 }

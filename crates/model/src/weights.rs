@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use formats::GgmlType;
+use formats::gguf::{Gguf, TensorView};
 use formats::quant::{self, CodeLayout, CodesMut};
 use tensor::matrix::{CodeBits, FloatKind, GroupLen, Matrix, Offset, QuantSpec};
 use tensor::pool::Pool;
@@ -16,8 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::inventory::{LayerRole, Role};
 use crate::load::{LoadError, Precision};
-use crate::refusal::{Dims, Refusal, Refusals};
-use crate::source::{Source, View};
+use crate::refusal::{Refusal, Refusals};
 use crate::spec::{DecoderSpec, HeadWeights};
 
 /// All weights of a decoder. What a spec has no place for is `None`.
@@ -60,21 +60,21 @@ pub(crate) struct LayerWeights {
 impl Weights {
     /// Reads and packs every tensor that `spec` calls for.
     ///
-    /// `source` was compared with `spec` before: so an optional tensor is there if and only
+    /// `file` was compared with `spec` before: so an optional tensor is there if and only
     /// if the spec has a place for it.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Refused`] if a weight is infinite or not a number, or a tensor is not there
-    /// or of a refused type after all.
+    /// [`LoadError::File`] if a tensor is not there or of a refused type after all,
+    /// [`LoadError::Refused`] if a weight is infinite or not a number.
     pub(crate) fn read(
         spec: &DecoderSpec,
-        source: &Source,
+        file: &Gguf,
         precision: Precision,
         pool: &Pool,
     ) -> Result<Weights, LoadError> {
         let mut reader = Reader {
-            source,
+            file,
             precision,
             pool,
             hasher: Xxh3::new(),
@@ -123,7 +123,7 @@ impl LayerWeights {
 
 /// Reads tensors in the order they are asked for, which is also the order of the hash.
 struct Reader<'a> {
-    source: &'a Source,
+    file: &'a Gguf,
     precision: Precision,
     pool: &'a Pool,
     hasher: Xxh3,
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
     fn matrix(&mut self, role: Role) -> Result<Matrix, LoadError> {
         let view = self.view(role)?;
         let packed = pack(self.pool, &view, self.precision);
-        self.source.forget(view.name);
+        self.file.forget(&view);
         packed.map_err(|row_idx| not_finite(&view, row_idx))
     }
 
@@ -172,16 +172,15 @@ impl<'a> Reader<'a> {
     }
 
     fn optional_vector(&mut self, role: Role) -> Result<Option<Vec<f32>>, LoadError> {
-        if self.source.has_tensor(&role.name()) {
+        if self.file.has_tensor(&role.name()) {
             self.vector(role).map(Some)
         } else {
             Ok(None)
         }
     }
 
-    fn view(&mut self, role: Role) -> Result<View<'a>, LoadError> {
-        let name = role.name();
-        let view = self.source.view(&name).ok_or_else(|| missing(name))?;
+    fn view(&mut self, role: Role) -> Result<TensorView<'a>, LoadError> {
+        let view = self.file.tensor(&role.name())?;
         self.hasher
             .update(format!("{} {} {:?}", view.name, view.ty, view.dims).as_bytes());
         self.hasher.update(view.bytes);
@@ -190,7 +189,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Packs a matrix, or says which row holds a value that is infinite or not a number.
-fn pack(pool: &Pool, view: &View<'_>, precision: Precision) -> Result<Matrix, usize> {
+fn pack(pool: &Pool, view: &TensorView<'_>, precision: Precision) -> Result<Matrix, usize> {
     let (rows, cols) = (view.num_rows(), view.row_len());
     // The rows are decoded on all threads; the first broken one is told whoever finds it.
     let broken_row = AtomicUsize::new(usize::MAX);
@@ -233,15 +232,7 @@ fn all_finite(values: &[f32]) -> bool {
     values.iter().all(|value| value.is_finite())
 }
 
-/// Only if the comparison with the spec has let something through.
-fn missing(name: String) -> LoadError {
-    let dims = Dims(Vec::new());
-    LoadError::Refused {
-        refusals: Refusals(vec![Refusal::MissingTensor { name, dims }]),
-    }
-}
-
-fn not_finite(view: &View<'_>, row_idx: usize) -> LoadError {
+fn not_finite(view: &TensorView<'_>, row_idx: usize) -> LoadError {
     let name = view.name.to_owned();
     LoadError::Refused {
         refusals: Refusals(vec![Refusal::NotFinite { name, row_idx }]),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use engine::{EngineLimits, EventStream, FinishReason, PrefixCache, Request};
 use formats::gguf::Gguf;
-use model::Source;
 use model::{KvBudget, LoadOptions, Precision};
 use testkit::encode::Encoding;
 use testkit::gguf::Builder;
@@ -54,16 +53,15 @@ const MANNERS: [Manner; 5] = [
 ];
 
 /// An engine on a model file, and its tokenizer.
-fn serve(source: &Source, manner: Manner) -> (Bench, Arc<Tokenizer>) {
+fn serve(file: &Gguf, manner: Manner) -> (Bench, Arc<Tokenizer>) {
     let options = LoadOptions {
         precision: Precision::Packed,
         threads: NonZeroUsize::new(manner.num_threads).expect("at least one"),
         kv_budget: KvBudget::Blocks(manner.num_blocks),
         kv_type: None,
     };
-    let runner = model::load(source, &options).expect("a sound model");
-    let tokenizer =
-        Arc::new(Tokenizer::from_gguf(source.gguf().expect("a file")).expect("a sound vocabulary"));
+    let runner = model::load(file, &options).expect("a sound model");
+    let tokenizer = Arc::new(Tokenizer::from_gguf(file).expect("a sound vocabulary"));
     let limits = EngineLimits {
         step_tokens_max: manner.step_tokens_max,
         num_sequences_max: 32,
@@ -114,7 +112,7 @@ fn neighbours(tokenizer: &Tokenizer, num: usize) -> Vec<Request> {
 }
 
 /// Alone, alone again, and among 31 others: the compared answers, and preemptions on the way.
-fn served(file: &Source, manner: Manner) -> (Vec<Vec<Told>>, u32) {
+fn served(file: &Gguf, manner: Manner) -> (Vec<Vec<Told>>, u32) {
     let (bench, tokenizer) = serve(file, manner);
     let mut rounds: Vec<Vec<Told>> = Vec::new();
     for _ in 0..2 {
@@ -138,9 +136,7 @@ fn served(file: &Source, manner: Manner) -> (Vec<Vec<Told>>, u32) {
 }
 
 fn check_invariance(builder: &Builder) {
-    let file = Gguf::parse(builder.build().bytes)
-        .expect("a sound file")
-        .into();
+    let file = Gguf::parse(builder.build().bytes).expect("a sound file");
     let expected = served(&file, PLAIN).0.swap_remove(0);
     assert_ne!(expected[2].text, expected[3].text, "the seeded one draws");
     let mut num_preemptions = 0;
@@ -173,9 +169,7 @@ fn a_tiny_gemma_answers_the_same_in_every_manner_of_serving() {
 /// Case C7.
 #[test]
 fn a_tiny_model_answers_a_wholly_cached_prompt_as_the_first_time() {
-    let file = Gguf::parse(tiny::llama(Encoding::Q8_0).build().bytes)
-        .expect("a sound file")
-        .into();
+    let file = Gguf::parse(tiny::llama(Encoding::Q8_0).build().bytes).expect("a sound file");
     let (bench, _) = serve(
         &file,
         Manner {
@@ -201,7 +195,7 @@ fn a_real_model_answers_sensibly_and_the_same_in_company() {
     let Some(path) = testkit::real_model("smollm2-135m") else {
         return;
     };
-    let file = Source::open(&path).expect("a sound file");
+    let file = Gguf::open(&path).expect("a sound file");
     let (bench, tokenizer) = serve(
         &file,
         Manner {

@@ -14,7 +14,6 @@ use formats::gguf::Gguf;
 use self::keys::Keys;
 pub(crate) use self::keys::{EMBEDDING, ROPE_DIVISORS};
 use crate::refusal::Refusal;
-use crate::source::{Container, Source};
 use crate::spec::{AttentionBiases, AttentionSpec, Bias, DecoderSpec, HeadWeights, LIMITS, QkNorm};
 
 /// How one architecture is read.
@@ -44,25 +43,12 @@ pub(crate) struct Described {
     pub unread_keys: Vec<String>,
 }
 
-/// Reads the description of the decoder in `source`.
+/// Reads the description of the decoder in `file`.
 ///
 /// # Errors
 ///
 /// Every reason why it cannot be served that metadata alone shows.
-pub(crate) fn describe(source: &Source) -> Result<Described, Vec<Refusal>> {
-    match source.container() {
-        Container::Gguf(file) => describe_gguf(file),
-        Container::Folder(folder) => Err(vec![Refusal::Architecture {
-            name: folder
-                .config()
-                .get("model_type")
-                .map_or_else(String::new, ToString::to_string),
-            supported: "none from folders yet".to_owned(),
-        }]),
-    }
-}
-
-fn describe_gguf(file: &Gguf) -> Result<Described, Vec<Refusal>> {
+pub(crate) fn describe(file: &Gguf) -> Result<Described, Vec<Refusal>> {
     let name = keys::architecture(file).map_err(|refusal| vec![refusal])?;
     let Some(architecture) = ARCHITECTURES.iter().find(|known| known.name == name) else {
         let supported = ARCHITECTURES.map(|known| known.name).join(", ");

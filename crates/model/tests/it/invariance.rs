@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use model::Source;
+use formats::gguf::Gguf;
 use model::runner::{BLOCK_TOKENS, LogitRows, Runner};
 use model::{CpuRunner, KvBudget, KvType, LoadOptions, Precision};
 use testkit::encode::Encoding;
@@ -72,7 +72,7 @@ fn hash(row: &[f32]) -> u64 {
     })
 }
 
-fn check(file: &Source, options: LoadOptions, num_tokens: usize, manners: &[Manner]) {
+fn check(file: &Gguf, options: LoadOptions, num_tokens: usize, manners: &[Manner]) {
     let load = |num_threads: usize| {
         let threads = NonZeroUsize::new(num_threads).unwrap();
         model::load(file, &LoadOptions { threads, ..options }).unwrap()
@@ -183,7 +183,7 @@ fn check_real(path: Option<PathBuf>, num_tokens: usize, manners: &[Manner]) {
         kv_budget: KvBudget::Blocks(32 * 33),
         ..options(Precision::Packed)
     };
-    check(&Source::open(&path).unwrap(), options, num_tokens, manners);
+    check(&Gguf::open(&path).unwrap(), options, num_tokens, manners);
 }
 
 #[test]

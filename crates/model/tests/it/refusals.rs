@@ -135,7 +135,7 @@ fn a_tensor_without_a_place_is_refused_and_not_left_out() {
 fn a_type_that_is_not_read_is_named_with_tensor_and_supported_list() {
     let mut file = llama().build();
     file.set_u32("tensor[blk.0.attn_q.weight].type", 16);
-    let file = formats::gguf::Gguf::parse(file.bytes).unwrap().into();
+    let file = formats::gguf::Gguf::parse(file.bytes).unwrap();
     let refusals = inspect(&file).refusals;
     assert_eq!(refusals.len(), 1);
     let words = refusals[0].to_string();

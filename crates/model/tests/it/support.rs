@@ -4,7 +4,6 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use formats::gguf::Gguf;
-use model::Source;
 use model::runner::{BLOCK_TOKENS, Batch, BatchSequence, LogitRows, Runner};
 use model::{CpuRunner, KvBudget, LoadOptions, Precision};
 use testkit::gguf::Builder;
@@ -19,8 +18,8 @@ pub fn options(precision: Precision) -> LoadOptions {
     }
 }
 
-pub fn parse(builder: &Builder) -> Source {
-    Gguf::parse(builder.build().bytes).unwrap().into()
+pub fn parse(builder: &Builder) -> Gguf {
+    Gguf::parse(builder.build().bytes).unwrap()
 }
 
 pub fn tiny(builder: &Builder, precision: Precision) -> CpuRunner {

@@ -24,7 +24,7 @@ fn load() -> Result<LoadedModel, LoadError> {
         kv_budget: KvBudget::Blocks(128),
         kv_type: None,
     };
-    let runner = model::load(&file.into(), &options)?;
+    let runner = model::load(&file, &options)?;
     let shape = runner.shape().clone();
     let limits = EngineLimits {
         step_tokens_max: 64,
