@@ -15,6 +15,9 @@ mod request;
 // What an answer must look like.
 mod constraint;
 
+// Where constraints come from: schemas, expressions, grammars.
+pub mod constrain;
+
 // The bounded channel into the engine thread.
 mod inbox;
 
@@ -90,6 +93,10 @@ pub enum PrefixCache {
 pub trait Vocabulary: Send + Sync {
     /// The bytes a token stands for; `None` if there is no such token.
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]>;
+    /// The name of a control token, which has no bytes of its own; `None` if it is no such token.
+    fn control_text(&self, _: TokenId) -> Option<&str> {
+        None
+    }
     /// Tokens that end an answer.
     fn end_tokens(&self) -> &[TokenId];
     /// Number of tokens.
@@ -99,6 +106,10 @@ pub trait Vocabulary: Send + Sync {
 impl Vocabulary for Tokenizer {
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]> {
         Tokenizer::token_bytes(self, token)
+    }
+
+    fn control_text(&self, token: TokenId) -> Option<&str> {
+        self.is_control(token).then(|| self.token_text(token))?
     }
 
     fn end_tokens(&self) -> &[TokenId] {
