@@ -190,6 +190,7 @@ pub fn runner(
             .and_then(|threads| NonZeroUsize::new(threads.into()))
             .unwrap_or_else(usable_processors),
         kv_budget: kv_budget(&inspection, kv_type, positions)?,
+        context: None,
         kv_type: Some(kv_type),
     };
     model::load(file, &options)

@@ -27,6 +27,7 @@ fn main() {
         precision: Precision::Packed,
         threads: NonZeroUsize::new(threads).expect("at least one thread"),
         kv_budget: KvBudget::Blocks(32 * (PAST_TOKENS + DECODE_STEPS).div_ceil(BLOCK_TOKENS)),
+        context: None,
         kv_type: None,
     };
     let started = Instant::now();

@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 
-use formats::gguf::{self, Gguf, Value};
+use formats::gguf::{Gguf, Value};
 use tensor::kv::KvType;
 
 use crate::arch;
 use crate::kv_store;
 use crate::load::refusals_of_tensors;
 use crate::refusal::Refusal;
+use crate::source::SourceRef;
 use crate::spec::DecoderSpec;
 
-/// What a model file says about itself.
+/// What a model says about itself.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// `general.architecture`, if it is there.
@@ -48,31 +49,48 @@ pub struct TypeShare {
     pub num_bytes: u64,
 }
 
-/// Describes an opened file.
-pub fn inspect(file: &Gguf) -> Inspection {
+/// Describes an opened source: a [`Source`](crate::Source), a `Gguf`, a `Folder`.
+pub fn inspect<'a>(source: impl Into<SourceRef<'a>>) -> Inspection {
+    let source = source.into();
     let mut types: BTreeMap<String, TypeShare> = BTreeMap::new();
-    for tensor in file.tensors() {
+    for tensor in source.table() {
         let name = match tensor.ty {
             Ok(ty) => ty.to_string(),
-            Err(gguf::Refusal::Type(ty)) => ty.to_string(),
-            Err(gguf::Refusal::PartialBlock(ty)) => format!("{ty} in partial blocks"),
+            Err(other) => other,
         };
         let share = types.entry(name).or_default();
         share.num_tensors += 1;
         // The size of a tensor of unknown type is not bounded by the file.
-        share.num_values = share.num_values.saturating_add(tensor.num_values() as u64);
-        share.num_bytes += tensor.num_bytes() as u64;
+        let num_values = tensor
+            .dims
+            .iter()
+            .fold(1u64, |product, &dim| product.saturating_mul(dim as u64));
+        share.num_values = share.num_values.saturating_add(num_values);
+        share.num_bytes += tensor.num_bytes as u64;
     }
-    let (spec, unread_keys, refusals) = match arch::describe(file) {
+    let (spec, unread_keys, refusals) = match arch::describe(source) {
         Ok(described) => {
-            let refusals = refusals_of_tensors(&described.spec, file);
+            let refusals = refusals_of_tensors(&described, source);
             (Some(described.spec), described.unread_keys, refusals)
         }
         Err(refusals) => (None, Vec::new(), refusals),
     };
+    let (architecture, name) = match source {
+        SourceRef::Gguf(file) => (
+            text(file, "general.architecture"),
+            text(file, "general.name"),
+        ),
+        SourceRef::Folder(folder) => {
+            let word = |key: &str| folder.config().get(key)?.as_str().map(str::to_owned);
+            let path = folder.path().file_name();
+            let name = word("_name_or_path").filter(|name| !name.is_empty());
+            let named = name.or_else(|| path.map(|name| name.to_string_lossy().into_owned()));
+            (word("model_type"), named)
+        }
+    };
     Inspection {
-        architecture: text(file, "general.architecture"),
-        name: text(file, "general.name"),
+        architecture,
+        name,
         num_parameters: types
             .values()
             .fold(0, |sum, share| sum.saturating_add(share.num_values)),

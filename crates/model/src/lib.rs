@@ -4,7 +4,7 @@
 //! and one decoder computes them all. A [`Runner`] is what the engine sees of it.
 //!
 //! ```text
-//! file ─ arch ─> DecoderSpec ─ inventory ─> names and shapes ─ weights ─> packed matrices
+//! source ─ arch ─> DecoderSpec ─ inventory, naming ─> places ─ weights ─> packed matrices
 //!                     └───────────────── decoder: Batch ─> Logits ─────────────┘
 //! ```
 //!
@@ -18,7 +18,13 @@ pub mod runner;
 // A decoder as data.
 pub mod spec;
 
-// From metadata to a spec, an architecture a file.
+// A GGUF file or a folder, opened.
+mod source;
+
+// What tensors are called.
+mod naming;
+
+// From a description to a spec, an architecture a file.
 mod arch;
 
 // The tensors that a spec calls for.
@@ -32,6 +38,9 @@ mod weights;
 
 // The forward pass. Read this first.
 mod decoder;
+
+// Its mixtures of experts.
+mod experts;
 
 // What a forward pass computes in.
 mod workspace;
@@ -61,4 +70,5 @@ pub use load::{Fault, LoadError, LoadOptions, Precision, load, open};
 pub use refusal::{Dims, Refusal, Refusals};
 pub use runner::Runner;
 pub use score::score;
+pub use source::{Folder, Source, SourceRef};
 pub use tensor::kv::KvType;

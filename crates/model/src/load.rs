@@ -4,20 +4,22 @@
 //! all reasons at once. Not here: parsing the file (`formats`).
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use formats::gguf::{Gguf, GgufError};
+use formats::gguf::GgufError;
+use formats::safetensors::SafetensorsError;
 use tensor::isa::{Isa, IsaError};
 use tensor::kv::{KvError, KvType};
 use tensor::pool::Pool;
 
-use crate::arch;
+use crate::arch::{self, Described};
 use crate::cpu_runner::CpuRunner;
 use crate::decoder::Decoder;
 use crate::inventory;
 use crate::kv_store::{KvBudget, KvStore};
 use crate::refusal::{Refusal, Refusals};
-use crate::spec::DecoderSpec;
+use crate::source::{Source, SourceRef};
+use crate::spec::RopeRounding;
 use crate::weights::Weights;
 
 /// What the caller decides about a loaded model.
@@ -29,6 +31,8 @@ pub struct LoadOptions {
     pub threads: NonZeroUsize,
     /// How large the KV cache becomes.
     pub kv_budget: KvBudget,
+    /// The longest sequence that will be served, in tokens; `None` is what the model was made for.
+    pub context: Option<usize>,
     /// How keys and values are stored; `None` is what fits the precision: half floats, or
     /// 32 bits with [`Precision::Exact`].
     pub kv_type: Option<KvType>,
@@ -63,6 +67,23 @@ pub enum LoadError {
         /// What is wrong with it.
         #[from]
         source: GgufError,
+    },
+
+    /// A folder's weights cannot be opened, or are no sound safetensors.
+    #[error(transparent)]
+    Weights {
+        /// What is wrong with them.
+        #[from]
+        source: SafetensorsError,
+    },
+
+    /// A folder's description cannot be read.
+    #[error("cannot read {}: {reason}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
 
     /// The file is sound, but this decoder does not compute what it describes.
@@ -111,14 +132,25 @@ pub enum Fault {
 }
 
 impl LoadError {
+    pub(crate) fn refused(refusal: Refusal) -> LoadError {
+        LoadError::Refused {
+            refusals: Refusals(vec![refusal]),
+        }
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
             LoadError::File {
                 source: GgufError::Open { .. },
             }
+            | LoadError::Weights {
+                source: SafetensorsError::Open { .. },
+            }
             | LoadError::KvMemory { .. } => Fault::Server,
             LoadError::File { .. }
+            | LoadError::Weights { .. }
+            | LoadError::Config { .. }
             | LoadError::Refused { .. }
             | LoadError::KvBudget { .. }
             | LoadError::Isa { .. } => Fault::Caller,
@@ -126,16 +158,16 @@ impl LoadError {
     }
 }
 
-/// Opens a GGUF file and loads the model in it.
+/// Opens a GGUF file or a folder and loads the model in it.
 ///
 /// # Errors
 ///
 /// [`LoadError`].
 pub fn open(path: &Path, options: &LoadOptions) -> Result<CpuRunner, LoadError> {
-    load(&Gguf::open(path)?, options)
+    load(&Source::open(path)?, options)
 }
 
-/// Loads the model in an opened file. Pages of the file are given back to the system as
+/// Loads the model in an opened source (a [`Source`], a `Gguf`, a `Folder`). Pages of the file are given back to the system as
 /// their weights are packed; the file is not needed afterwards.
 ///
 /// # Errors
@@ -145,38 +177,49 @@ pub fn open(path: &Path, options: &LoadOptions) -> Result<CpuRunner, LoadError> 
 /// # Cost
 ///
 /// Reads and repacks every weight once, on all threads.
-pub fn load(file: &Gguf, options: &LoadOptions) -> Result<CpuRunner, LoadError> {
+pub fn load<'a>(
+    source: impl Into<SourceRef<'a>>,
+    options: &LoadOptions,
+) -> Result<CpuRunner, LoadError> {
+    let source = source.into();
     Isa::init()?;
-    let spec = checked_spec(file)?;
+    let mut described = checked(source)?;
+    let spec = &mut described.spec;
+    if options.precision != Precision::Exact {
+        spec.ropes
+            .iter_mut()
+            .for_each(|rope| rope.rounding = RopeRounding::None);
+    }
+    let context = options
+        .context
+        .map_or(spec.context_max, |context| context.min(spec.context_max));
     let kv_type = options.kv_type.unwrap_or(options.precision.kv_type());
     // Before the weights, because it fails in no time.
-    let kv_store = KvStore::new(&spec, kv_type, options.kv_budget)?;
+    let kv_store = KvStore::new(spec, kv_type, options.kv_budget)?;
     let pool = Pool::new(options.threads);
-    let weights = Weights::read(&spec, file, options.precision, &pool)?;
+    let weights = Weights::read(&described, source, options.precision, &pool)?;
     Ok(CpuRunner::new(
-        Decoder::new(spec, weights),
+        Decoder::new(described.spec, weights, context),
         kv_store,
         pool,
         options.precision,
     ))
 }
 
-fn checked_spec(file: &Gguf) -> Result<DecoderSpec, LoadError> {
+fn checked(source: SourceRef<'_>) -> Result<Described, LoadError> {
     let refused = |refusals| LoadError::Refused {
         refusals: Refusals(refusals),
     };
-    let spec = arch::describe(file).map_err(refused)?.spec;
-    match refusals_of_tensors(&spec, file) {
-        refusals if refusals.is_empty() => Ok(spec),
+    let described = arch::describe(source).map_err(refused)?;
+    match refusals_of_tensors(&described, source) {
+        refusals if refusals.is_empty() => Ok(described),
         refusals => Err(refused(refusals)),
     }
 }
 
-/// Everything that speaks against the file's tensors.
-pub(crate) fn refusals_of_tensors(spec: &DecoderSpec, file: &Gguf) -> Vec<Refusal> {
-    let unreadable = file.refused().map(|(tensor, error)| Refusal::TensorType {
-        name: tensor.name.clone(),
-        reason: error.to_string(),
-    });
-    unreadable.chain(inventory::compare(spec, file)).collect()
+/// Everything that speaks against the source's tensors.
+pub(crate) fn refusals_of_tensors(described: &Described, source: SourceRef<'_>) -> Vec<Refusal> {
+    let mut refusals = source.unreadable();
+    refusals.extend(inventory::compare(described, source));
+    refusals
 }

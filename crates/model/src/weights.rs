@@ -9,24 +9,31 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use formats::GgmlType;
-use formats::gguf::{Gguf, TensorView};
 use formats::quant::{self, CodeLayout, CodesMut};
 use tensor::matrix::{CodeBits, FloatKind, GroupLen, Matrix, Offset, QuantSpec};
 use tensor::pool::Pool;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::inventory::{LayerRole, Role};
+use crate::arch::Described;
+use crate::inventory::{LayerRole, Part, Role};
 use crate::load::{LoadError, Precision};
-use crate::refusal::{Refusal, Refusals};
-use crate::spec::{DecoderSpec, HeadWeights};
+use crate::naming::{Orientation, Place};
+use crate::refusal::Refusal;
+use crate::source::{RawTensor, SourceRef};
+use crate::spec::{
+    Bias, FeedForwardShape, HeadWeights, LayerFeedForward, LearnedPositions, NormKind, QkNorm,
+    RopeDivisors,
+};
 
 /// All weights of a decoder. What a spec has no place for is `None`.
 #[derive(Debug)]
 pub(crate) struct Weights {
     /// `[vocab, hidden]`; the head as well, if that is tied.
     pub embedding: Matrix,
+    /// `[context, hidden]`.
+    pub positions: Option<Vec<f32>>,
     pub layers: Vec<LayerWeights>,
-    pub final_norm: Vec<f32>,
+    pub final_norm: NormWeights,
     /// `[vocab, hidden]`, unless tied.
     pub head: Option<Matrix>,
     /// `[num_dims / 2]` of the first rope.
@@ -38,58 +45,109 @@ pub(crate) struct Weights {
 /// Weights of one layer, in the order of computation. Matrices are `[outputs, inputs]`.
 #[derive(Debug)]
 pub(crate) struct LayerWeights {
-    pub attention_norm: Vec<f32>,
-    pub query: Matrix,
-    pub key: Matrix,
-    pub value: Matrix,
-    pub query_bias: Option<Vec<f32>>,
-    pub key_bias: Option<Vec<f32>>,
-    pub value_bias: Option<Vec<f32>>,
+    pub attention_norm: Option<NormWeights>,
+    pub query: Projection,
+    pub key: Projection,
+    pub value: Projection,
     pub query_norm: Option<Vec<f32>>,
     pub key_norm: Option<Vec<f32>>,
-    pub attention_output: Matrix,
-    pub attention_output_bias: Option<Vec<f32>>,
+    pub attention_output: Projection,
     pub attention_post_norm: Option<Vec<f32>>,
-    pub feed_forward_norm: Vec<f32>,
-    pub gate: Matrix,
-    pub up: Matrix,
-    pub down: Matrix,
+    pub feed_forward_norm: Option<NormWeights>,
+    pub feed_forward: FeedForwardWeights,
     pub feed_forward_post_norm: Option<Vec<f32>>,
 }
 
+/// A matrix and what is added to its product.
+#[derive(Debug)]
+pub(crate) struct Projection {
+    pub matrix: Matrix,
+    /// `[outputs]`.
+    pub bias: Option<Vec<f32>>,
+}
+
+/// Constants of a norm of the stream, `[hidden]` each.
+#[derive(Debug)]
+pub(crate) struct NormWeights {
+    pub weight: Vec<f32>,
+    /// Of norms around the mean.
+    pub bias: Option<Vec<f32>>,
+}
+
+/// The second half of a layer.
+#[derive(Debug)]
+pub(crate) enum FeedForwardWeights {
+    Dense(Box<DenseWeights>),
+    Experts {
+        /// `[experts, hidden]`.
+        router: Matrix,
+        experts: Vec<ExpertWeights>,
+    },
+}
+
+/// A feed-forward layer without experts.
+#[derive(Debug)]
+pub(crate) struct DenseWeights {
+    /// None in a layer without a gate.
+    pub gate: Option<Projection>,
+    pub up: Projection,
+    pub down: Projection,
+}
+
+/// One expert.
+#[derive(Debug)]
+pub(crate) struct ExpertWeights {
+    pub gate: Matrix,
+    pub up: Matrix,
+    pub down: Matrix,
+}
+
 impl Weights {
-    /// Reads and packs every tensor that `spec` calls for.
+    /// Reads and packs every tensor that the description calls for.
     ///
-    /// `file` was compared with `spec` before: so an optional tensor is there if and only
+    /// `source` was compared with it before: so an optional tensor is there if and only
     /// if the spec has a place for it.
     ///
     /// # Errors
     ///
-    /// [`LoadError::File`] if a tensor is not there or of a refused type after all,
+    /// [`LoadError::File`] or [`LoadError::Weights`] if a tensor is not there or of a refused type after all,
     /// [`LoadError::Refused`] if a weight is infinite or not a number.
     pub(crate) fn read(
-        spec: &DecoderSpec,
-        file: &Gguf,
+        described: &Described,
+        source: SourceRef<'_>,
         precision: Precision,
         pool: &Pool,
     ) -> Result<Weights, LoadError> {
         let mut reader = Reader {
-            file,
+            described,
+            source,
             precision,
             pool,
             hasher: Xxh3::new(),
         };
+        let spec = &described.spec;
+        let has_divisors = spec
+            .ropes
+            .iter()
+            .any(|rope| rope.divisors == RopeDivisors::FromFile);
         Ok(Weights {
             embedding: reader.matrix(Role::Embedding)?,
+            positions: match spec.learned_positions {
+                LearnedPositions::Absent => None,
+                LearnedPositions::Present => Some(reader.vector(Role::Positions)?),
+            },
             layers: (0..spec.num_layers())
                 .map(|layer_idx| reader.layer(layer_idx))
                 .collect::<Result<_, _>>()?,
-            final_norm: reader.vector(Role::FinalNorm)?,
+            final_norm: reader.norm(Role::FinalNorm, Role::FinalNormBias)?,
             head: match spec.head {
                 HeadWeights::Tied => None,
                 HeadWeights::Separate => Some(reader.matrix(Role::Head)?),
             },
-            rope_divisors: reader.optional_vector(Role::RopeDivisors)?,
+            rope_divisors: match has_divisors {
+                true => Some(reader.vector(Role::RopeDivisors)?),
+                false => None,
+            },
             hash: reader.hasher.digest(),
         })
     }
@@ -108,22 +166,32 @@ impl Weights {
 
 impl LayerWeights {
     fn bytes(&self) -> usize {
-        let matrices = [
-            &self.query,
-            &self.key,
-            &self.value,
-            &self.attention_output,
-            &self.gate,
-            &self.up,
-            &self.down,
-        ];
-        matrices.iter().map(|matrix| matrix.bytes()).sum()
+        let attention = [&self.query, &self.key, &self.value, &self.attention_output];
+        let attention: usize = attention
+            .iter()
+            .map(|projection| projection.matrix.bytes())
+            .sum();
+        attention
+            + match &self.feed_forward {
+                FeedForwardWeights::Dense(dense) => {
+                    let all = dense.gate.iter().chain([&dense.up, &dense.down]);
+                    all.map(|projection| projection.matrix.bytes())
+                        .sum::<usize>()
+                }
+                FeedForwardWeights::Experts { router, experts } => {
+                    let of = |expert: &ExpertWeights| {
+                        expert.gate.bytes() + expert.up.bytes() + expert.down.bytes()
+                    };
+                    router.bytes() + experts.iter().map(of).sum::<usize>()
+                }
+            }
     }
 }
 
-/// Reads tensors in the order they are asked for, which is also the order of the hash.
+/// Reads roles in the order they are asked for, which is also the order of the hash.
 struct Reader<'a> {
-    file: &'a Gguf,
+    described: &'a Described,
+    source: SourceRef<'a>,
     precision: Precision,
     pool: &'a Pool,
     hasher: Xxh3,
@@ -132,65 +200,245 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn layer(&mut self, layer_idx: usize) -> Result<LayerWeights, LoadError> {
         let of = |role| Role::Layer(layer_idx, role);
+        let spec = &self.described.spec;
+        let (placement, biases) = (spec.norm.placement, spec.attention.biases);
+        let is_normed = spec.attention.qk_norm != QkNorm::None;
+        let before = |reader: &mut Self, weight, bias| match placement.is_before() {
+            true => reader.norm(of(weight), of(bias)).map(Some),
+            false => Ok(None),
+        };
+        let after = |reader: &mut Self, role| match placement.is_after() {
+            true => reader.vector(of(role)).map(Some),
+            false => Ok(None),
+        };
+        let normed = |reader: &mut Self, role| match is_normed {
+            true => reader.vector(of(role)).map(Some),
+            false => Ok(None),
+        };
         Ok(LayerWeights {
-            attention_norm: self.vector(of(LayerRole::AttentionNorm))?,
-            query: self.matrix(of(LayerRole::Query))?,
-            key: self.matrix(of(LayerRole::Key))?,
-            value: self.matrix(of(LayerRole::Value))?,
-            query_bias: self.optional_vector(of(LayerRole::QueryBias))?,
-            key_bias: self.optional_vector(of(LayerRole::KeyBias))?,
-            value_bias: self.optional_vector(of(LayerRole::ValueBias))?,
-            query_norm: self.optional_vector(of(LayerRole::QueryNorm))?,
-            key_norm: self.optional_vector(of(LayerRole::KeyNorm))?,
-            attention_output: self.matrix(of(LayerRole::AttentionOutput))?,
-            attention_output_bias: self.optional_vector(of(LayerRole::AttentionOutputBias))?,
-            attention_post_norm: self.optional_vector(of(LayerRole::AttentionPostNorm))?,
-            feed_forward_norm: self.vector(of(LayerRole::FeedForwardNorm))?,
-            gate: self.matrix(of(LayerRole::Gate))?,
-            up: self.matrix(of(LayerRole::Up))?,
-            down: self.matrix(of(LayerRole::Down))?,
-            feed_forward_post_norm: self.optional_vector(of(LayerRole::FeedForwardPostNorm))?,
+            attention_norm: before(self, LayerRole::AttentionNorm, LayerRole::AttentionNormBias)?,
+            query: self.projection(of(LayerRole::Query), of(LayerRole::QueryBias), biases.qkv)?,
+            key: self.projection(of(LayerRole::Key), of(LayerRole::KeyBias), biases.qkv)?,
+            value: self.projection(of(LayerRole::Value), of(LayerRole::ValueBias), biases.qkv)?,
+            query_norm: normed(self, LayerRole::QueryNorm)?,
+            key_norm: normed(self, LayerRole::KeyNorm)?,
+            attention_output: self.projection(
+                of(LayerRole::AttentionOutput),
+                of(LayerRole::AttentionOutputBias),
+                biases.output,
+            )?,
+            attention_post_norm: after(self, LayerRole::AttentionPostNorm)?,
+            feed_forward_norm: before(
+                self,
+                LayerRole::FeedForwardNorm,
+                LayerRole::FeedForwardNormBias,
+            )?,
+            feed_forward: self.feed_forward(layer_idx)?,
+            feed_forward_post_norm: after(self, LayerRole::FeedForwardPostNorm)?,
+        })
+    }
+
+    fn feed_forward(&mut self, layer_idx: usize) -> Result<FeedForwardWeights, LoadError> {
+        let of = |role| Role::Layer(layer_idx, role);
+        let spec = &self.described.spec;
+        match spec.layers[layer_idx].feed_forward {
+            LayerFeedForward::Dense => {
+                let bias = spec.feed_forward.bias;
+                Ok(FeedForwardWeights::Dense(Box::new(DenseWeights {
+                    gate: match spec.feed_forward.shape {
+                        FeedForwardShape::Plain => None,
+                        FeedForwardShape::Gated => Some(self.projection(
+                            of(LayerRole::Gate),
+                            of(LayerRole::GateBias),
+                            bias,
+                        )?),
+                    },
+                    up: self.projection(of(LayerRole::Up), of(LayerRole::UpBias), bias)?,
+                    down: self.projection(of(LayerRole::Down), of(LayerRole::DownBias), bias)?,
+                })))
+            }
+            LayerFeedForward::Experts => {
+                let num_experts = spec.experts.map_or(0, |experts| experts.num_experts);
+                let router = self.router(of(LayerRole::Router))?;
+                let expert = |idx| {
+                    Ok(ExpertWeights {
+                        gate: self.matrix(of(LayerRole::ExpertGate(idx)))?,
+                        up: self.matrix(of(LayerRole::ExpertUp(idx)))?,
+                        down: self.matrix(of(LayerRole::ExpertDown(idx)))?,
+                    })
+                };
+                Ok(FeedForwardWeights::Experts {
+                    router,
+                    experts: (0..num_experts)
+                        .map(expert)
+                        .collect::<Result<_, LoadError>>()?,
+                })
+            }
+        }
+    }
+
+    fn projection(
+        &mut self,
+        matrix: Role,
+        bias: Role,
+        presence: Bias,
+    ) -> Result<Projection, LoadError> {
+        Ok(Projection {
+            matrix: self.matrix(matrix)?,
+            bias: match presence {
+                Bias::Absent => None,
+                Bias::Present => Some(self.vector(bias)?),
+            },
+        })
+    }
+
+    /// A norm of the stream.
+    fn norm(&mut self, weight: Role, bias: Role) -> Result<NormWeights, LoadError> {
+        Ok(NormWeights {
+            weight: self.vector(weight)?,
+            bias: match self.described.spec.norm.kind {
+                NormKind::Rms => None,
+                NormKind::Layer => Some(self.vector(bias)?),
+            },
         })
     }
 
     fn matrix(&mut self, role: Role) -> Result<Matrix, LoadError> {
-        let view = self.view(role)?;
-        let packed = pack(self.pool, &view, self.precision);
-        self.file.forget(&view);
-        packed.map_err(|row_idx| not_finite(&view, row_idx))
+        self.packed(role, self.precision)
     }
 
+    /// A router decides between experts, and is small: always whole.
+    fn router(&mut self, role: Role) -> Result<Matrix, LoadError> {
+        self.packed(role, Precision::Exact)
+    }
+
+    fn packed(&mut self, role: Role, precision: Precision) -> Result<Matrix, LoadError> {
+        let part = self.part(role)?;
+        let packed = pack(self.pool, &part, precision);
+        self.source.forget(&part.place.tensor);
+        packed.map_err(|row_idx| part.not_finite(row_idx))
+    }
+
+    /// All values of a role: a vector, or the rows of a small table.
     fn vector(&mut self, role: Role) -> Result<Vec<f32>, LoadError> {
-        let view = self.view(role)?;
-        let mut values = vec![0.0; view.dims.iter().product()];
-        quant::dequantize(view.ty, view.bytes, &mut values);
-        if all_finite(&values) {
-            Ok(values)
-        } else {
-            Err(not_finite(&view, 0))
+        let part = self.part(role)?;
+        let (num_rows, num_columns) = match role.part(&self.described.spec) {
+            Part::Matrix { inputs, outputs } => (outputs, inputs),
+            Part::Vector { len } => (1, len),
+        };
+        let mut values = vec![0.0; num_rows * num_columns];
+        for (row_idx, row) in values.chunks_exact_mut(num_columns).enumerate() {
+            part.decode(row_idx, row);
+            if !all_finite(row) {
+                return Err(part.not_finite(row_idx));
+            }
         }
+        if is_norm(role) {
+            values
+                .iter_mut()
+                .for_each(|value| *value += self.described.norm_offset);
+        }
+        Ok(values)
     }
 
-    fn optional_vector(&mut self, role: Role) -> Result<Option<Vec<f32>>, LoadError> {
-        if self.file.has_tensor(&role.name()) {
-            self.vector(role).map(Some)
-        } else {
-            Ok(None)
-        }
-    }
-
-    fn view(&mut self, role: Role) -> Result<TensorView<'a>, LoadError> {
-        let view = self.file.tensor(&role.name())?;
+    fn part(&mut self, role: Role) -> Result<Stored<'a>, LoadError> {
+        let spec = &self.described.spec;
+        let place = self.described.naming.place(role, spec);
+        let raw = self.source.raw(&place.tensor)?;
         self.hasher
-            .update(format!("{} {} {:?}", view.name, view.ty, view.dims).as_bytes());
-        self.hasher.update(view.bytes);
-        Ok(view)
+            .update(format!("{role:?} {} {:?}", raw.ty, place.dims).as_bytes());
+        // A tensor with several roles is hashed at its first.
+        if place.first == 0 {
+            self.hasher.update(raw.bytes);
+        }
+        Ok(Stored {
+            raw,
+            place,
+            shape: role.part(spec),
+        })
+    }
+}
+
+fn is_norm(role: Role) -> bool {
+    matches!(
+        role,
+        Role::FinalNorm
+            | Role::Layer(
+                _,
+                LayerRole::AttentionNorm
+                    | LayerRole::QueryNorm
+                    | LayerRole::KeyNorm
+                    | LayerRole::AttentionPostNorm
+                    | LayerRole::FeedForwardNorm
+                    | LayerRole::FeedForwardPostNorm
+            )
+    )
+}
+
+/// The part of a tensor that plays a role.
+struct Stored<'a> {
+    raw: RawTensor<'a>,
+    place: Place,
+    shape: Part,
+}
+
+impl<'a> Stored<'a> {
+    /// Rows and columns of a matrix.
+    fn size(&self) -> (usize, usize) {
+        match self.shape {
+            Part::Matrix { inputs, outputs } => (outputs, inputs),
+            Part::Vector { len } => (1, len),
+        }
+    }
+
+    fn num_bytes(&self, num_values: usize) -> usize {
+        let num_bytes = self.raw.ty.bytes_of(num_values);
+        num_bytes.expect("the table was checked: rows are whole blocks")
+    }
+
+    /// The bytes of a row, if they lie together.
+    fn row(&self, row_idx: usize) -> &'a [u8] {
+        let (_, num_columns) = self.size();
+        let row_bytes = self.num_bytes(num_columns);
+        &self.raw.bytes[(self.place.first + row_idx) * row_bytes..][..row_bytes]
+    }
+
+    /// The values of a row; of a vector, all of them.
+    fn decode(&self, row_idx: usize, values: &mut [f32]) {
+        match (self.shape, self.place.orientation) {
+            (Part::Vector { len }, _) => {
+                // Several vectors may share a tensor, and a block of it.
+                let mut all = vec![0.0; self.place.dims.iter().product()];
+                quant::dequantize(self.raw.ty, self.raw.bytes, &mut all);
+                values.copy_from_slice(&all[self.place.first..][..len]);
+            }
+            (Part::Matrix { .. }, Orientation::Rows) => {
+                quant::dequantize(self.raw.ty, self.row(row_idx), values);
+            }
+            (Part::Matrix { .. }, Orientation::Columns) => {
+                // Only folders have them, whose types are floats.
+                let (stride, value_bytes) = (self.place.dims[0], self.num_bytes(1));
+                for (column_idx, value) in values.iter_mut().enumerate() {
+                    let at = (column_idx * stride + self.place.first + row_idx) * value_bytes;
+                    let bytes = &self.raw.bytes[at..at + value_bytes];
+                    quant::dequantize(self.raw.ty, bytes, std::slice::from_mut(value));
+                }
+            }
+        }
+    }
+
+    fn not_finite(&self, row_idx: usize) -> LoadError {
+        LoadError::refused(Refusal::NotFinite {
+            name: self.place.tensor.clone(),
+            row_idx: self.place.first + row_idx,
+        })
     }
 }
 
 /// Packs a matrix, or says which row holds a value that is infinite or not a number.
-fn pack(pool: &Pool, view: &TensorView<'_>, precision: Precision) -> Result<Matrix, usize> {
-    let (rows, cols) = (view.num_rows(), view.row_len());
+fn pack(pool: &Pool, part: &Stored<'_>, precision: Precision) -> Result<Matrix, usize> {
+    let (rows, cols) = part.size();
+    let ty = part.raw.ty;
     // The rows are decoded on all threads; the first broken one is told whoever finds it.
     let broken_row = AtomicUsize::new(usize::MAX);
     let check = |row_idx: usize, values: &[f32]| {
@@ -199,14 +447,12 @@ fn pack(pool: &Pool, view: &TensorView<'_>, precision: Precision) -> Result<Matr
         }
     };
     let decode = |row_idx: usize, values: &mut [f32]| {
-        quant::dequantize(view.ty, view.row(row_idx), values);
+        part.decode(row_idx, values);
         check(row_idx, values);
     };
-    let matrix = match (precision, CodeLayout::of(view.ty)) {
+    let matrix = match (precision, CodeLayout::of(ty)) {
         (Precision::Exact, _) => Matrix::from_floats(pool, FloatKind::F32, rows, cols, decode),
-        (Precision::Packed, None) => {
-            Matrix::from_floats(pool, float_kind(view.ty), rows, cols, decode)
-        }
+        (Precision::Packed, None) => Matrix::from_floats(pool, float_kind(ty), rows, cols, decode),
         (Precision::Packed, Some(layout)) => {
             Matrix::from_codes(pool, quant_spec(layout), rows, cols, |row_idx, row| {
                 let out = CodesMut {
@@ -214,7 +460,7 @@ fn pack(pool: &Pool, view: &TensorView<'_>, precision: Precision) -> Result<Matr
                     scales: &mut row.scales,
                     mins: &mut row.mins,
                 };
-                quant::codes(view.ty, view.row(row_idx), out);
+                quant::codes(ty, part.row(row_idx), out);
                 check(row_idx, &row.scales);
                 if layout.offset == quant::Offset::PerGroup {
                     check(row_idx, &row.mins);
@@ -230,13 +476,6 @@ fn pack(pool: &Pool, view: &TensorView<'_>, precision: Precision) -> Result<Matr
 
 fn all_finite(values: &[f32]) -> bool {
     values.iter().all(|value| value.is_finite())
-}
-
-fn not_finite(view: &TensorView<'_>, row_idx: usize) -> LoadError {
-    let name = view.name.to_owned();
-    LoadError::Refused {
-        refusals: Refusals(vec![Refusal::NotFinite { name, row_idx }]),
-    }
 }
 
 /// Types without codes are floats.

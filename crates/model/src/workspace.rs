@@ -6,7 +6,8 @@
 use tensor::ops::rope::Rotations;
 use tensor::rows::Rows;
 
-use crate::spec::{DecoderSpec, NormPlacement};
+use crate::experts::ExpertSpace;
+use crate::spec::DecoderSpec;
 
 /// Activations of all rows of a step, `[num_rows, width]` each.
 #[derive(Debug, Default)]
@@ -22,8 +23,10 @@ pub(crate) struct Workspace {
     pub gates: Vec<f32>,
     pub ups: Vec<f32>,
     pub gated: Rows,
-    /// Result of half a block, for families that normalise it before adding it.
+    /// Result of half a block, where something happens to it before it is added.
     pub branch: Vec<f32>,
+    /// Of layers with experts.
+    pub experts: ExpertSpace,
     /// Sines and cosines of the rows' positions, per rope of the spec.
     pub rotations: Vec<Rotations>,
     /// The rows of the stream that logits are wanted for.
@@ -35,9 +38,10 @@ pub(crate) struct Workspace {
 impl Workspace {
     /// Makes every part as long as the step needs; old contents are void.
     pub(crate) fn resize(&mut self, spec: &DecoderSpec, num_rows: usize, num_wanted: usize) {
-        let branch_width = match spec.norm.placement {
-            NormPlacement::Before => 0,
-            NormPlacement::BeforeAndAfter => spec.hidden,
+        let is_direct = !spec.norm.placement.is_after() && spec.residual_scale == 1.0;
+        let branch_width = match is_direct && spec.experts.is_none() {
+            true => 0,
+            false => spec.hidden,
         };
         for (part, len) in [
             (&mut self.stream, num_rows * spec.hidden),

@@ -58,6 +58,7 @@ fn serve(file: &Gguf, manner: Manner) -> (Bench, Arc<Tokenizer>) {
         precision: Precision::Packed,
         threads: NonZeroUsize::new(manner.num_threads).expect("at least one"),
         kv_budget: KvBudget::Blocks(manner.num_blocks),
+        context: None,
         kv_type: None,
     };
     let runner = model::load(file, &options).expect("a sound model");

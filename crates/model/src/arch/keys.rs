@@ -1,43 +1,27 @@
-//! Metadata keys of one architecture, read with bounds.
+//! The description of one model, read with bounds.
 //!
 //! The one idea: a key that is missing or wrong is noted, and a harmless stand-in returned,
 //! so that an architecture file is a plain list of what it wants and still every fault of
 //! a file comes out at once. A spec built from stand-ins never leaves [`super::describe`].
+//!
+//! Keys have their GGUF names everywhere; where the description is a `config.json`, `store.rs` knows what
+//! they are called there. So a family is read by one function from both.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use formats::gguf::{Gguf, Value};
-
+use super::store::{Fact, Store};
+use crate::inventory::Role;
+use crate::naming::Naming;
 use crate::refusal::Refusal;
-use crate::spec::{LIMITS, RopeDivisors, RopeScaling, Yarn};
+use crate::spec::{LIMITS, NormPlacement, RopeDivisors, RopeScaling, Yarn};
 
-const ARCHITECTURE_KEY: &str = "general.architecture";
-
-/// The tensor of divisors of Llama 3's rotation.
-pub(crate) const ROPE_DIVISORS: &str = "rope_freqs.weight";
-
-/// The embedding matrix, which also says how large the vocabulary is.
-pub(crate) const EMBEDDING: &str = "token_embd.weight";
-
-/// The name of the file's architecture.
-pub(super) fn architecture(file: &Gguf) -> Result<&str, Refusal> {
-    let key = ARCHITECTURE_KEY.to_owned();
-    match file.get(ARCHITECTURE_KEY) {
-        None => Err(Refusal::MissingKey { key }),
-        Some(value) => text(value).ok_or_else(|| Refusal::BadValue {
-            key,
-            expected: "a string".to_owned(),
-            actual: value.describe(),
-        }),
-    }
-}
-
-/// A file's keys under `{architecture}.`, and what is wrong with them.
+/// A description's keys, and what is wrong with them.
 pub(crate) struct Keys<'a> {
-    file: &'a Gguf,
+    pub(super) store: Store<'a>,
     architecture: &'static str,
+    pub(super) naming: Naming,
     /// Keys asked for, to report the others. In a cell because asking changes no answer.
     read: RefCell<BTreeSet<String>>,
     refusals: Vec<Refusal>,
@@ -47,9 +31,10 @@ pub(crate) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    pub(super) fn new(file: &'a Gguf, architecture: &'static str) -> Keys<'a> {
+    pub(super) fn new(store: Store<'a>, architecture: &'static str) -> Keys<'a> {
         Keys {
-            file,
+            naming: Naming::of(store.source()),
+            store,
             architecture,
             read: RefCell::default(),
             refusals: Vec::new(),
@@ -59,6 +44,11 @@ impl<'a> Keys<'a> {
 
     pub(super) fn architecture(&self) -> &'static str {
         self.architecture
+    }
+
+    /// Whether the description is a `config.json`.
+    pub(super) fn is_config(&self) -> bool {
+        matches!(self.store, Store::Config(_))
     }
 
     pub(super) fn into_refusals(self) -> Vec<Refusal> {
@@ -71,14 +61,10 @@ impl<'a> Keys<'a> {
 
     /// Keys of this architecture that nothing asked for.
     pub(super) fn unread(&self) -> Vec<String> {
-        let prefix = format!("{}.", self.architecture);
         let read = self.read.borrow();
-        self.file
-            .metadata()
-            .map(|(key, _)| key)
-            .filter(|key| key.starts_with(&prefix) && !read.contains(*key))
-            .map(str::to_owned)
-            .collect()
+        let mut keys = self.store.keys();
+        keys.retain(|key| !read.contains(key));
+        keys
     }
 
     /// A whole number within `bounds`.
@@ -112,9 +98,10 @@ impl<'a> Keys<'a> {
         bounds: RangeInclusive<usize>,
     ) -> Option<usize> {
         let value = self.value(key)?;
-        let whole = value
-            .integer()
-            .and_then(|number| usize::try_from(number).ok());
+        let whole = match value {
+            Fact::Integer(number) => usize::try_from(number).ok(),
+            _ => None,
+        };
         if let Some(number) = whole.filter(|number| bounds.contains(number)) {
             return Some(number);
         }
@@ -142,8 +129,9 @@ impl<'a> Keys<'a> {
     ) -> Option<f32> {
         let value = self.value(key)?;
         let number = match value {
-            Value::F32(number) => Some(number),
-            Value::F64(number) => Some(number as f32),
+            Fact::Number(number) => Some(number as f32),
+            // A whole number is written without a point in JSON.
+            Fact::Integer(number) if self.is_config() => Some(number as f32),
             _ => None,
         };
         // Not-a-number is in no range.
@@ -165,7 +153,23 @@ impl<'a> Keys<'a> {
         });
     }
 
-    fn refuse_value(&mut self, key: &str, expected: String, actual: String) {
+    /// Notes a feature that no decoder here computes, by the key's own name.
+    pub(super) fn refuse_feature(&mut self, key: &str, value: String, supported: &'static str) {
+        let refusal = Refusal::UnsupportedFeature {
+            key: self.full(key),
+            value,
+            supported,
+        };
+        self.refusals.push(refusal);
+    }
+
+    /// Notes that a key is missing.
+    pub(super) fn refuse_missing(&mut self, key: &str) {
+        let key = self.full(key);
+        self.refusals.push(Refusal::MissingKey { key });
+    }
+
+    pub(super) fn refuse_value(&mut self, key: &str, expected: String, actual: String) {
         self.refusals.push(Refusal::BadValue {
             key: self.full(key),
             expected,
@@ -177,46 +181,78 @@ impl<'a> Keys<'a> {
     pub(super) fn refuse_if_set(&mut self, key: &str, supported: &'static str) {
         let Some(value) = self.value(key) else { return };
         let is_off = match value {
-            Value::Bool(on) => !on,
-            Value::F32(number) => number == 0.0,
-            Value::F64(number) => number == 0.0,
-            other => other.integer() == Some(0),
+            Fact::Flag(on) => !on,
+            Fact::Number(number) => number == 0.0,
+            Fact::Integer(number) => number == 0,
+            Fact::Text(_) | Fact::List | Fact::Odd(_) => false,
         };
         if !is_off {
-            let refusal = Refusal::UnsupportedFeature {
-                key: self.full(key),
-                value: value.describe(),
-                supported,
-            };
-            self.refusals.push(refusal);
+            self.refuse_feature(key, value.describe(), supported);
+        }
+    }
+
+    /// A flag, or `default` if the key is missing.
+    pub(super) fn flag_or(&mut self, key: &str, default: bool) -> bool {
+        match self.value(key) {
+            None => default,
+            Some(Fact::Flag(on)) => on,
+            Some(other) => {
+                self.refuse_value(key, "true or false".to_owned(), other.describe());
+                default
+            }
+        }
+    }
+
+    /// A word, if the key is there.
+    pub(super) fn word(&mut self, key: &str) -> Option<String> {
+        match self.value(key)? {
+            Fact::Text(text) => Some(text),
+            other => {
+                self.refuse_value(key, "a string".to_owned(), other.describe());
+                None
+            }
         }
     }
 
     /// Rows of the embedding: the one statement of the vocabulary that all files make.
     pub(super) fn vocab(&mut self) -> usize {
         // No tensor at all is reported by the inventory, with its shape.
-        let embedding = self
-            .file
-            .tensors()
-            .iter()
-            .find(|tensor| tensor.name == EMBEDDING);
-        let rows = embedding
-            .and_then(|tensor| tensor.dims.get(1).copied())
-            .unwrap_or(1);
+        let embedding = self.naming.name(Role::Embedding, NormPlacement::Before);
+        let dims = self.store.source().dims(&embedding);
+        let rows = dims.and_then(|dims| dims.get(1).copied()).unwrap_or(1);
         let stated = self.count_or("vocab_size", 1..=LIMITS.vocab_max, rows);
         if stated != rows {
-            let expected = format!("{rows}, the rows of `token_embd.weight`");
+            let expected = format!("{rows}, the rows of `{embedding}`");
             self.refuse_contradiction("vocab_size", expected, stated);
         }
         if rows > LIMITS.vocab_max {
-            let expected = format!("at most {} rows in `token_embd.weight`", LIMITS.vocab_max);
+            let expected = format!("at most {} rows in `{embedding}`", LIMITS.vocab_max);
             self.refuse_contradiction("vocab_size", expected, rows);
         }
         rows
     }
 
-    pub(super) fn has_tensor(&self, name: &str) -> bool {
-        self.file.has_tensor(name)
+    /// Whether something plays a role, whatever its tensor is called.
+    pub(super) fn has(&self, role: Role) -> bool {
+        let name = self.naming.name(role, NormPlacement::Before);
+        self.store.source().has_tensor(&name)
+    }
+
+    /// The values of a small tensor of floats, `[len]`, of which every one is within `bounds`.
+    pub(super) fn divisors(&mut self, name: &str, len: usize) -> Vec<f32> {
+        let bounds = LIMITS.rope_divisor;
+        match self.store.floats(name, len) {
+            Ok(values) if values.iter().all(|value| bounds.contains(value)) => values,
+            Ok(_) => {
+                let expected = format!("numbers in {:?}..={:?}", bounds.start(), bounds.end());
+                self.refuse_value(name, expected, "others".to_owned());
+                vec![1.0; len]
+            }
+            Err(actual) => {
+                self.refuse_value(name, format!("{len} numbers"), actual);
+                vec![1.0; len]
+            }
+        }
     }
 
     /// Leading values of a head that rotate: all, unless the file says fewer.
@@ -239,27 +275,24 @@ impl<'a> Keys<'a> {
     pub(super) fn rope_scaling(&mut self) -> RopeScaling {
         // An older key for linear scaling, still found in files.
         let old_factor = self.optional_number("rope.scale_linear", LIMITS.rope_factor);
-        let kind = match self.value("rope.scaling.type") {
-            None => return old_factor.map_or(RopeScaling::None, linear),
-            Some(value) => value,
+        let Some(kind) = self.word("rope.scaling.type") else {
+            return old_factor.map_or(RopeScaling::None, linear);
         };
-        let Some(kind) = text(kind) else {
-            self.refuse_value("rope.scaling.type", "a string".to_owned(), kind.describe());
-            return RopeScaling::None;
-        };
-        match kind {
+        match kind.as_str() {
             "none" => RopeScaling::None,
+            // A matter of divisors, which have tensors of their own; without them it is no such thing.
+            "longrope" if self.architecture == "phi3" => RopeScaling::None,
             "linear" => linear(match old_factor {
                 Some(factor) => factor,
                 None => self.number("rope.scaling.factor", LIMITS.rope_factor),
             }),
             "yarn" => RopeScaling::Yarn(self.yarn()),
             other => {
-                self.refusals.push(Refusal::UnsupportedFeature {
-                    key: self.full("rope.scaling.type"),
-                    value: format!("{other:?}"),
-                    supported: "none, linear, yarn",
-                });
+                self.refuse_feature(
+                    "rope.scaling.type",
+                    format!("{other:?}"),
+                    "none, linear, yarn",
+                );
                 RopeScaling::None
             }
         }
@@ -294,29 +327,21 @@ impl<'a> Keys<'a> {
 
     /// Whether the file brings divisors of the frequencies.
     pub(super) fn rope_divisors(&self) -> RopeDivisors {
-        if self.has_tensor(ROPE_DIVISORS) {
+        if self.has(Role::RopeDivisors) {
             RopeDivisors::FromFile
         } else {
             RopeDivisors::None
         }
     }
 
-    fn value(&self, key: &str) -> Option<Value<'a>> {
-        let full = self.full(key);
-        let value = self.file.get(&full);
+    pub(super) fn value(&self, key: &str) -> Option<Fact> {
+        let (full, value) = self.store.find(key);
         self.read.borrow_mut().insert(full);
         value
     }
 
     fn full(&self, key: &str) -> String {
-        format!("{}.{key}", self.architecture)
-    }
-}
-
-fn text(value: Value<'_>) -> Option<&str> {
-    match value {
-        Value::String(bytes) => std::str::from_utf8(bytes).ok(),
-        _ => None,
+        self.store.find(key).0
     }
 }
 

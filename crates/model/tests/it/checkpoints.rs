@@ -223,7 +223,7 @@ impl Checkpoint<'_> {
         let spec = inspect(&parse(&self.builder))
             .spec
             .expect("the metadata is sound");
-        let frequencies = spec.ropes[0].frequencies(Some(&self.divisors));
+        let frequencies = spec.ropes[0].frequencies(Some(&self.divisors), 4096);
         let divisors: Vec<u8> = frequencies
             .iter()
             .zip(&self.divisors)

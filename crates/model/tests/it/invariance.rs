@@ -119,6 +119,7 @@ fn check_tiny(builder: &Builder, options: LoadOptions) {
         &parse(builder),
         LoadOptions {
             kv_budget,
+            context: None,
             ..options
         },
         100,
@@ -181,6 +182,7 @@ fn check_real(path: Option<PathBuf>, num_tokens: usize, manners: &[Manner]) {
     let Some(path) = path else { return };
     let options = LoadOptions {
         kv_budget: KvBudget::Blocks(32 * 33),
+        context: None,
         ..options(Precision::Packed)
     };
     check(&Gguf::open(&path).unwrap(), options, num_tokens, manners);

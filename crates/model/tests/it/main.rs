@@ -4,6 +4,7 @@ mod support;
 
 mod checkpoints; // families of tiny checkpoints against transformers
 mod fidelity; // real models against transformers
+mod folders; // families of tiny checkpoints against transformers, as folders
 mod invariance; // neither neighbours, chunks nor threads change a bit
 mod memory; // peak while loading, resident afterwards
 mod refusals; // hostile and unsuitable files

@@ -14,6 +14,7 @@ pub fn options(precision: Precision) -> LoadOptions {
         precision,
         threads: NonZeroUsize::new(2).unwrap(),
         kv_budget: KvBudget::Blocks(1024 / BLOCK_TOKENS),
+        context: None,
         kv_type: None,
     }
 }

@@ -22,6 +22,7 @@ fn load() -> Result<LoadedModel, LoadError> {
         precision: Precision::Packed,
         threads: NonZeroUsize::MIN,
         kv_budget: KvBudget::Blocks(128),
+        context: None,
         kv_type: None,
     };
     let runner = model::load(&file, &options)?;
