@@ -68,6 +68,7 @@ fn measure(case: &Case) -> Vec<u128> {
     let mut scheduler = Scheduler::new(Limits {
         // The cost does not depend on it, and so all prompts are done in a few steps.
         step_tokens_max: 1 << 20,
+        prompt_rows_max: 64,
         num_running_max: case.num_running + 1,
         num_waiting_max: case.num_running + 1,
         num_blocks: case.num_running * seq_tokens_max.div_ceil(BLOCK_TOKENS),
@@ -113,7 +114,7 @@ fn step(scheduler: &mut Scheduler) -> usize {
     let chosen: Vec<Chosen> = sampling
         .map(|item| Chosen {
             seq: item.seq,
-            token: item.num_past as Token,
+            token: Some(item.num_past as Token),
             ends: false,
         })
         .collect();

@@ -36,6 +36,8 @@ impl StepBudget {
 #[derive(Debug)]
 pub(crate) struct Divider {
     step_tokens_max: usize,
+    /// Of prompts whose every row is wanted, at most so many tokens are computed in a step.
+    prompt_rows_max: usize,
     /// Steps divided so far, modulo [`PROMPT_SHARE`]: spreads the prompts' share over steps when
     /// the budget is not a multiple of it (or is 1).
     turn: usize,
@@ -46,10 +48,11 @@ pub(crate) struct Divider {
 }
 
 impl Divider {
-    pub(crate) fn new(step_tokens_max: usize) -> Divider {
-        assert!(step_tokens_max > 0);
+    pub(crate) fn new(step_tokens_max: usize, prompt_rows_max: usize) -> Divider {
+        assert!(step_tokens_max > 0 && prompt_rows_max > 0);
         Divider {
             step_tokens_max,
+            prompt_rows_max,
             turn: 0,
             next_row: SeqId(0),
             prompts: Vec::new(),
@@ -67,9 +70,9 @@ impl Divider {
         let mut prompt_tokens = 0;
         for (idx, seq) in running.iter_mut().enumerate() {
             seq.granted = 0;
-            if seq.num_owed() > 1 {
+            if seq.num_due() > 1 {
                 self.prompts.push(idx);
-                prompt_tokens += seq.num_owed();
+                prompt_tokens += useful(seq, self.prompt_rows_max);
             }
         }
         let mut budget = StepBudget {
@@ -111,7 +114,7 @@ impl Divider {
             if budget.tokens_left == kept {
                 break;
             }
-            if seq.num_owed() == 1 {
+            if seq.num_due() == 1 {
                 seq.granted = budget.take(1);
                 self.next_row = SeqId(seq.id.0 + 1);
             }
@@ -124,13 +127,30 @@ impl Divider {
             return;
         };
         let half = budget.tokens_left.div_ceil(2);
-        running[oldest].granted = budget.take(half.min(running[oldest].num_owed()));
+        let mut rows_left = self.prompt_rows_max;
+        let mut grant = |seq: &mut Sequence, tokens_max: usize| {
+            let taken = budget.take(tokens_max.min(useful(seq, rows_left)));
+            seq.granted += taken;
+            if seq.is_scored() {
+                rows_left -= taken;
+            }
+        };
+        grant(&mut running[oldest], half);
         self.prompts
             .sort_unstable_by_key(|&idx| (running[idx].num_owed(), idx));
         for &idx in &self.prompts {
-            let seq = &mut running[idx];
-            seq.granted += budget.take(seq.num_owed() - seq.granted);
+            grant(&mut running[idx], usize::MAX);
         }
+    }
+}
+
+/// Tokens that a sequence could be granted in a step beyond what it has, if there is room for
+/// `rows_left` rows of prompts that want them all.
+fn useful(seq: &Sequence, rows_left: usize) -> usize {
+    let num_left = seq.num_due() - seq.granted;
+    match seq.is_scored() {
+        true => num_left.min(rows_left),
+        false => num_left,
     }
 }
 
@@ -142,7 +162,7 @@ mod tests {
 
     /// What sequences that owe so much are granted in each of the next steps.
     fn grants<const STEPS: usize>(step_tokens_max: usize, owed: &[usize]) -> [Vec<usize>; STEPS] {
-        let mut divider = Divider::new(step_tokens_max);
+        let mut divider = Divider::new(step_tokens_max, usize::MAX);
         let seq = |(id, &owed): (usize, &usize)| {
             Sequence::new(SeqId(id as u64), vec![0; owed], 1, Duration::ZERO)
         };

@@ -43,7 +43,7 @@ mod limits;
 
 pub use kv::hash::{BlockHash, hash_block};
 pub use limits::{AddError, Limits};
-pub use plan::{Chosen, Counts, PlanFacts, PlanItem, StepPlan};
+pub use plan::{Chosen, Counts, Group, PlanFacts, PlanItem, PromptRows, StepPlan};
 pub use scheduler::Scheduler;
 
 /// A token id.

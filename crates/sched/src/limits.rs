@@ -8,6 +8,9 @@
 pub struct Limits {
     /// Tokens computed in one step at most. (The one place where a time budget will go.)
     pub step_tokens_max: usize,
+    /// Rows of logits that one step may hold for prompts of which every row is wanted
+    /// ([`crate::PromptRows::Each`]): such rows are as long as the vocabulary.
+    pub prompt_rows_max: usize,
     /// Sequences running at once at most.
     pub num_running_max: usize,
     /// Sequences that may wait. Preempted ones wait again without counting as new, so the queue
@@ -36,7 +39,7 @@ impl Limits {
     }
 
     /// Positions a sequence uses when it has said all it may: its last token is never computed.
-    /// An answer of 0 tokens counts as 1, for a token is always chosen after the prompt.
+    /// An answer of 0 tokens takes no less than one of 1.
     pub(crate) fn positions_max(num_prompt: usize, max_tokens: usize) -> usize {
         num_prompt.saturating_add(max_tokens.max(1) - 1)
     }
@@ -46,6 +49,10 @@ impl Limits {
         assert!(
             self.step_tokens_max > 0,
             "step_tokens_max must be at least 1"
+        );
+        assert!(
+            self.prompt_rows_max > 0,
+            "prompt_rows_max must be at least 1"
         );
         assert!(
             self.num_running_max > 0,
@@ -75,7 +82,7 @@ pub enum AddError {
         /// Blocks in the pool.
         num_blocks_max: usize,
     },
-    /// The queue is full.
+    /// The queue is full, or would be with all answers of the group.
     #[error("{num_waiting} sequences wait already")]
     QueueFull {
         /// How many wait.

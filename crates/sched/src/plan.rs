@@ -3,7 +3,31 @@
 //! The one idea: a plan is plain numbers. The engine looks tokens and blocks up in the scheduler,
 //! computes, and returns the plan with the tokens it chose.
 
+use std::num::NonZeroU32;
+
 use crate::{SeqId, Token};
+
+/// One prompt and the answers wanted to it: what [`crate::Scheduler::add_group`] queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// At least one token.
+    pub prompt: Vec<Token>,
+    /// Bounds each answer. 0: the prompt is computed, and nothing chosen.
+    pub max_tokens: usize,
+    /// Sequences that begin with the prompt.
+    pub num_answers: NonZeroU32,
+    /// Which rows of the prompt the first sequence hands out; the others hand out their last.
+    pub prompt_rows: PromptRows,
+}
+
+/// Which rows of a prompt are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptRows {
+    /// The last, to choose the first token of the answer.
+    Last,
+    /// Each, so that no position is taken from the prefix cache before its row was handed out.
+    Each,
+}
 
 /// What one step computes, oldest sequence first.
 #[derive(Debug)]
@@ -31,7 +55,11 @@ pub struct PlanItem {
     pub num_tokens: usize,
     /// Whether this pays off the whole debt, so that the next token is chosen.
     pub samples: bool,
-    /// Whether this is the first time any of it is computed (the request has now started); carries the cached tokens.
+    /// Whether the rows of all positions computed now are wanted. A row may be handed out twice, when
+    /// its position is computed again after a preemption.
+    pub scores: bool,
+    /// Whether this is the first time any of it is computed (the request has now started); carries the tokens that
+    /// were there already: cached, or shared by an older sequence of the group.
     pub started: Option<usize>,
 }
 
@@ -42,7 +70,8 @@ pub struct PlanFacts {
     pub num_preempted: usize,
     /// Tokens planned that had been computed before a preemption.
     pub num_recomputed: usize,
-    /// Prompt tokens looked up in the prefix cache: those of sequences that started.
+    /// Prompt tokens looked up in the prefix cache: those of sequences that started, except where
+    /// another of the group had computed them.
     pub num_prefix_queried: usize,
     /// Of those, found.
     pub num_prefix_hit: usize,
@@ -55,8 +84,8 @@ pub struct PlanFacts {
 pub struct Chosen {
     /// Which sequence.
     pub seq: SeqId,
-    /// The token chosen.
-    pub token: Token,
+    /// The token chosen; `None` if none was wanted, which is an end.
+    pub token: Option<Token>,
     /// Whether the sequence ends here (stop, length): its blocks are released (and cached).
     pub ends: bool,
 }
@@ -68,7 +97,7 @@ pub struct Counts {
     pub num_running: usize,
     /// Sequences waiting.
     pub num_waiting: usize,
-    /// Prompt tokens of the waiting ones.
+    /// Prompt tokens of the waiting ones, a group's once.
     pub num_waiting_tokens: usize,
     /// Blocks referenced by sequences.
     pub blocks_held: usize,

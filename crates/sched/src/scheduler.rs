@@ -14,13 +14,14 @@
 //! binary search; and whoever was there first is never hurt by who came later.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::budget::Divider;
 use crate::kv::KvBlocks;
 use crate::kv::hash::{BlockHash, hash_block};
 use crate::limits::{AddError, Limits};
-use crate::plan::{Chosen, Counts, PlanFacts, PlanItem, StepPlan};
+use crate::plan::{Chosen, Counts, Group, PlanFacts, PlanItem, PromptRows, StepPlan};
 use crate::sequence::Sequence;
 use crate::{BlockId, SeqId, Token};
 
@@ -29,7 +30,8 @@ use crate::{BlockId, SeqId, Token};
 pub struct Scheduler {
     limits: Limits,
     hash: BlockHash,
-    /// Oldest first. Each holds blocks; after planning, for all the tokens it knows.
+    /// Oldest first. Each holds blocks; after planning, for all the tokens it knows, or, if it follows
+    /// another of its group, those of the prompt that are computed.
     running: Vec<Sequence>,
     /// Oldest first, all younger than any running. None holds blocks.
     waiting: VecDeque<Sequence>,
@@ -71,7 +73,7 @@ impl Scheduler {
             running: Vec::with_capacity(limits.num_running_max.min(1024)),
             waiting: VecDeque::new(),
             kv: KvBlocks::new(&limits),
-            divider: Divider::new(limits.step_tokens_max),
+            divider: Divider::new(limits.step_tokens_max, limits.prompt_rows_max),
             next_id: SeqId(0),
             num_waiting_tokens: 0,
             in_flight: None,
@@ -100,6 +102,7 @@ impl Scheduler {
         assert_eq!(self.in_flight, None, "the last plan was not committed");
         let mut facts = PlanFacts::default();
         self.adopt_published();
+        self.share_prompts();
         match self.secure_blocks(&mut facts) {
             Pressure::None => self.admit_waiting(),
             Pressure::Preempted => (),
@@ -121,9 +124,36 @@ impl Scheduler {
     /// that begin alike and arrive together, only the first computes the beginning. Comes first,
     /// because it gives back blocks that were reserved for that work.
     fn adopt_published(&mut self) {
-        for seq in self.running.iter_mut().filter(|seq| seq.num_owed() > 1) {
+        for seq in self.running.iter_mut().filter(|seq| seq.num_due() > 1) {
             self.kv.adopt_cached(seq);
         }
+    }
+
+    /// Gives the younger of each group what its oldest running has computed of their prompt, whether
+    /// or not there is a prefix cache. They compute the rest of it, less than a block and one token,
+    /// themselves: copying it would need a second way to write keys and values, for a step that these
+    /// tokens hardly lengthen.
+    fn share_prompts(&mut self) {
+        for idx in 0..self.running.len() {
+            if self.running[idx].table.len() >= self.running[idx].num_shareable {
+                self.running[idx].follows = false;
+                continue;
+            }
+            let leader = self.leader_of(&self.running[idx]);
+            let (older, seq) = self.running.split_at_mut(idx);
+            match leader {
+                Some(leader) => self.kv.share(&older[leader], &mut seq[0]),
+                None => seq[0].follows = false,
+            }
+        }
+    }
+
+    /// Where in `running` the oldest of a sequence's group is, if that is another one. It never follows
+    /// anybody, so whoever follows it gets on.
+    fn leader_of(&self, seq: &Sequence) -> Option<usize> {
+        let idx = self.running.partition_point(|it| it.id < seq.group);
+        let leader = self.running.get(idx)?;
+        (leader.group == seq.group && leader.id < seq.id).then_some(idx)
     }
 
     /// Sees that every running sequence holds blocks for all it knows: oldest first, taking from
@@ -132,7 +162,8 @@ impl Scheduler {
         let mut pressure = Pressure::None;
         let mut idx = 0;
         while idx < self.running.len() {
-            if self.kv.try_extend(&mut self.running[idx]) {
+            let seq = &mut self.running[idx];
+            if seq.follows || self.kv.try_extend(seq) {
                 idx += 1;
             } else {
                 self.preempt_youngest();
@@ -153,7 +184,7 @@ impl Scheduler {
         let mut victim = self.running.pop().expect("more than one runs");
         self.kv.release(&mut victim);
         victim.num_preemptions += 1;
-        self.num_waiting_tokens += victim.num_prompt;
+        self.num_waiting_tokens += victim.num_queue_tokens();
         assert!(
             self.waiting.front().is_none_or(|next| victim.id < next.id),
             "the line is sorted"
@@ -174,13 +205,17 @@ impl Scheduler {
             let Some(next) = self.waiting.front() else {
                 break;
             };
-            if !self.has_room_for(next) {
+            let leader = self.leader_of(next);
+            if !self.has_room_for(next, leader.is_some()) {
                 break;
             }
             let mut seq = self.waiting.pop_front().expect("it was at the front");
-            self.num_waiting_tokens -= seq.num_prompt;
-            self.kv.adopt_cached(&mut seq);
-            let extended = self.kv.try_extend(&mut seq);
+            self.num_waiting_tokens -= seq.num_queue_tokens();
+            match leader {
+                Some(leader) => self.kv.share(&self.running[leader], &mut seq),
+                None => self.kv.adopt_cached(&mut seq),
+            }
+            let extended = seq.follows || self.kv.try_extend(&mut seq);
             assert!(extended, "has_room_for counted the blocks");
             assert!(
                 self.running.last().is_none_or(|last| last.id < seq.id),
@@ -194,28 +229,34 @@ impl Scheduler {
     /// Prompt tokens that this step may be asked for beyond those of the oldest prompt: that one only
     /// claims half a step (see `budget.rs`), so however long it is, it must not keep others out.
     fn num_backlog(&self) -> usize {
-        let prompts = self
-            .running
-            .iter()
-            .map(Sequence::num_owed)
-            .filter(|&owed| owed > 1);
-        prompts.skip(1).sum()
+        let prompts = self.running.iter().filter(|seq| seq.num_due() > 1);
+        let useful = |seq: &Sequence| match seq.is_scored() {
+            true => seq.num_due().min(self.limits.prompt_rows_max),
+            false => seq.num_due(),
+        };
+        prompts.skip(1).map(useful).sum()
     }
 
     /// Whether a waiting sequence can be admitted without soon being preempted: there must be
     /// blocks for all it knows, and beyond that some room for every running answer, and its own, to
     /// grow. Alone it always has room, because growth is capped by what `add` accepted.
-    fn has_room_for(&self, seq: &Sequence) -> bool {
+    fn has_room_for(&self, seq: &Sequence, is_led: bool) -> bool {
         let room = growth_room_blocks(seq.num_preemptions);
         let line = self.running.iter().chain([seq]);
         let growth: usize = line.map(|seq| self.growth_blocks_max(seq).min(room)).sum();
+        let followers = self.running.iter().filter(|seq| seq.follows);
+        let unshared: usize = followers.map(|seq| self.unshared_blocks(seq)).sum();
+        let growth = growth + unshared;
         let num_available = self.kv.num_available();
         if growth >= num_available {
             return false; // Most steps under pressure end here, without a look into the cache.
         }
-        let cached = self.kv.cached_prefix(seq);
-        let num_known = self.limits.blocks_for(seq.tokens.len());
-        let num_new = num_known - cached.num_blocks + cached.num_idle;
+        let num_new = if is_led {
+            self.unshared_blocks(seq)
+        } else {
+            let cached = self.kv.cached_prefix(seq);
+            self.limits.blocks_for(seq.tokens.len()) - cached.num_blocks + cached.num_idle
+        };
         let fits = num_new + growth <= num_available;
         assert!(
             fits || !self.running.is_empty(),
@@ -235,6 +276,11 @@ impl Scheduler {
         num_max - num_known
     }
 
+    /// Blocks of its known tokens that a sequence cannot share with its group.
+    fn unshared_blocks(&self, seq: &Sequence) -> usize {
+        self.limits.blocks_for(seq.tokens.len()) - seq.num_shareable
+    }
+
     /// The granted tokens as plan items, oldest first.
     fn write_items(&mut self, facts: &mut PlanFacts) -> Vec<PlanItem> {
         let mut items = Vec::with_capacity(self.running.len());
@@ -243,7 +289,7 @@ impl Scheduler {
             let end = num_past + seq.granted;
             assert!(end <= seq.tokens.len(), "granted more than owed");
             let started = (!seq.started).then_some(num_past);
-            if !seq.started && self.limits.prefix_cache {
+            if !seq.started && self.limits.prefix_cache && !seq.shares {
                 facts.num_prefix_queried += seq.num_prompt;
                 facts.num_prefix_hit += num_past;
             }
@@ -255,6 +301,7 @@ impl Scheduler {
                 num_past,
                 num_tokens: seq.granted,
                 samples,
+                scores: seq.is_scored(),
                 started,
             });
         }
@@ -333,7 +380,10 @@ impl Scheduler {
             seq.tokens.len(),
             "sampled before the debt was paid"
         );
-        seq.tokens.push(chosen.token);
+        match chosen.token {
+            Some(token) => seq.tokens.push(token),
+            None => assert!(chosen.ends, "{:?} got no token and goes on", seq.id),
+        }
         assert!(
             chosen.ends || seq.tokens.len() < seq.num_tokens_max,
             "{:?} is past its limit",
@@ -347,9 +397,8 @@ impl Scheduler {
         }
     }
 
-    /// Queues a sequence. `now` is time since any fixed origin.
-    ///
-    /// `max_tokens` bounds the answer; 0 counts as 1, since a token is always chosen after a prompt.
+    /// Queues a sequence of its own. `now` is time since any fixed origin; `max_tokens` bounds the
+    /// answer.
     ///
     /// # Errors
     ///
@@ -360,6 +409,33 @@ impl Scheduler {
         max_tokens: usize,
         now: Duration,
     ) -> Result<SeqId, AddError> {
+        let group = Group {
+            prompt,
+            max_tokens,
+            num_answers: NonZeroU32::MIN,
+            prompt_rows: PromptRows::Last,
+        };
+        Ok(self.add_group(group, now)?[0])
+    }
+
+    /// Queues all sequences of a group, or none. They have rising ids, start in that order, and end or
+    /// are cancelled one by one. While one of them that has computed the prompt runs, those that start
+    /// share its full blocks, so that the prompt is computed once; but for the tokens behind its last
+    /// full block (at least one), which each computes itself.
+    ///
+    /// Nothing of a group must run together, so it can finish if one of it alone fits.
+    ///
+    /// # Errors
+    ///
+    /// What [`AddError`] lists.
+    pub fn add_group(&mut self, group: Group, now: Duration) -> Result<Vec<SeqId>, AddError> {
+        let Group {
+            prompt,
+            max_tokens,
+            num_answers,
+            prompt_rows,
+        } = group;
+        let num_answers = num_answers.get() as usize;
         if prompt.is_empty() {
             return Err(AddError::Empty);
         }
@@ -372,20 +448,31 @@ impl Scheduler {
                 num_blocks_max: self.limits.num_blocks,
             });
         }
-        if self.waiting.len() >= self.limits.num_waiting_max {
+        if self.waiting.len() + num_answers > self.limits.num_waiting_max {
             return Err(AddError::QueueFull {
                 num_waiting: self.waiting.len(),
             });
         }
-        let id = self.next_id;
-        self.next_id = SeqId(id.0 + 1);
-        let mut seq = Sequence::new(id, prompt, max_tokens, now);
-        if self.limits.prefix_cache {
-            seq.hash_full_blocks(self.limits.block_tokens, self.hash);
+        let first = self.next_id;
+        let ids: Vec<SeqId> = (first.0..).map(SeqId).take(num_answers).collect();
+        self.next_id = SeqId(first.0 + num_answers as u64);
+        for &id in &ids {
+            let mut seq = Sequence::new(id, prompt.clone(), max_tokens, now);
+            seq.group = first;
+            if num_answers > 1 {
+                // Each computes its last position, to have logits of its own.
+                seq.num_shareable = (prompt.len() - 1) / self.limits.block_tokens;
+            }
+            if id == first {
+                seq.prompt_rows = prompt_rows;
+            }
+            if self.limits.prefix_cache {
+                seq.hash_full_blocks(self.limits.block_tokens, self.hash);
+            }
+            self.num_waiting_tokens += seq.num_queue_tokens();
+            self.waiting.push_back(seq);
         }
-        self.num_waiting_tokens += seq.num_prompt;
-        self.waiting.push_back(seq);
-        Ok(id)
+        Ok(ids)
     }
 
     /// Forgets a sequence in any state (between a plan and its commit too) and releases its blocks.
@@ -396,7 +483,7 @@ impl Scheduler {
             self.kv.release(&mut cancelled);
         } else if let Ok(idx) = self.waiting.binary_search_by_key(&seq, |seq| seq.id) {
             let cancelled = self.waiting.remove(idx).expect("binary search found it");
-            self.num_waiting_tokens -= cancelled.num_prompt;
+            self.num_waiting_tokens -= cancelled.num_queue_tokens();
             assert!(
                 cancelled.table.is_empty(),
                 "waiting sequences hold no blocks"
@@ -413,6 +500,11 @@ impl Scheduler {
     /// If the sequence has ended or was cancelled.
     pub fn tokens(&self, seq: SeqId) -> &[Token] {
         &self.seq(seq).tokens
+    }
+
+    /// Whether the sequence has a seat; else it waits, for the first time or preempted.
+    pub fn is_running(&self, seq: SeqId) -> bool {
+        self.find_running(seq).is_ok()
     }
 
     /// The sequence's block table, in position order; empty while it waits. Valid until the next call
@@ -474,7 +566,7 @@ impl Scheduler {
             line().all(|seq| seq.num_computed < seq.tokens.len()),
             "everybody owes"
         );
-        let num_waiting_tokens: usize = self.waiting.iter().map(|seq| seq.num_prompt).sum();
+        let num_waiting_tokens: usize = self.waiting.iter().map(Sequence::num_queue_tokens).sum();
         assert_eq!(self.num_waiting_tokens, num_waiting_tokens);
         self.kv.check_integrity(self.running.iter());
     }

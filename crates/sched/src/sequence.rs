@@ -12,12 +12,25 @@
 use std::time::Duration;
 
 use crate::kv::hash::BlockHash;
+use crate::plan::PromptRows;
 use crate::{BlockId, SeqId, Token};
 
 /// A request's token stream and its place in the cache.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub id: SeqId,
+    /// The first sequence of its group; itself if it is alone or the first.
+    pub group: SeqId,
+    /// Leading blocks, all of the prompt and full, that it may share with others of its group. 0 if
+    /// it is alone.
+    pub num_shareable: usize,
+    /// Whether it waits, running, for an older sequence of its group to compute what they share.
+    /// Meanwhile its table holds only what is computed.
+    pub follows: bool,
+    /// Whether some of its table came from another sequence of its group.
+    pub shares: bool,
+    /// Which rows of the prompt must be handed out.
+    pub prompt_rows: PromptRows,
     /// When it was added.
     pub added: Duration,
     /// Prompt, then answer. Only grows.
@@ -57,6 +70,11 @@ impl Sequence {
         );
         Sequence {
             id,
+            group: id,
+            num_shareable: 0,
+            follows: false,
+            shares: false,
+            prompt_rows: PromptRows::Last,
             added,
             num_prompt: prompt.len(),
             num_tokens_max: prompt.len().saturating_add(max_tokens.max(1)),
@@ -76,6 +94,36 @@ impl Sequence {
     pub(crate) fn num_owed(&self) -> usize {
         debug_assert!(self.num_computed < self.tokens.len());
         self.tokens.len() - self.num_computed
+    }
+
+    /// Tokens it could compute now: none while it follows another.
+    pub(crate) fn num_due(&self) -> usize {
+        match self.follows {
+            true => 0,
+            false => self.num_owed(),
+        }
+    }
+
+    /// Whether rows of its prompt are still to be handed out. The last is not one of them: an answer's
+    /// first token is chosen from it in any case.
+    pub(crate) fn is_scored(&self) -> bool {
+        self.prompt_rows == PromptRows::Each && self.num_computed_peak + 1 < self.num_prompt
+    }
+
+    /// Leading positions that may be taken from the cache. Who wants their rows must compute them, once.
+    pub(crate) fn num_reusable(&self) -> usize {
+        match self.is_scored() {
+            true => self.num_computed_peak,
+            false => self.tokens.len() - 1,
+        }
+    }
+
+    /// What it adds to the queue: a group's prompt counts once.
+    pub(crate) fn num_queue_tokens(&self) -> usize {
+        match self.id == self.group {
+            true => self.num_prompt,
+            false => 0,
+        }
     }
 
     /// The tokens of its `idx`th block, which must be full.

@@ -95,16 +95,34 @@ impl KvBlocks {
         );
     }
 
-    /// The cached block that could serve as the `idx`th of a sequence. Never one with the last
-    /// known position: its logits are wanted, so it must be computed.
+    /// The cached block that could serve as the `idx`th of a sequence. Never one with a position whose
+    /// logits are wanted, as those of the last known one always are.
     fn find(&self, seq: &Sequence, idx: usize, parent: Option<BlockId>) -> Option<BlockId> {
-        let reusable = (idx + 1) * self.block_tokens < seq.tokens.len();
+        let reusable = (idx + 1) * self.block_tokens <= seq.num_reusable();
         let &hash = seq.hashes.get(idx).filter(|_| reusable)?;
         self.prefix.find(Place {
             parent,
             hash,
             tokens: seq.block(idx, self.block_tokens),
         })
+    }
+
+    /// Gives `follower` what `leader`, an older sequence with the same prompt, has computed of the full
+    /// blocks they have in common. Both then hold them; nobody writes them again.
+    pub(crate) fn share(&mut self, leader: &Sequence, follower: &mut Sequence) {
+        assert_eq!(leader.group, follower.group, "only a group has one prompt");
+        let num_computed = leader.num_computed / self.block_tokens;
+        let num_shared = follower.num_shareable.min(num_computed);
+        while follower.table.len() < num_shared {
+            let idx = follower.table.len();
+            assert_eq!(follower.num_computed, idx * self.block_tokens);
+            self.pool.hold(leader.table[idx]);
+            follower.table.push(leader.table[idx]);
+            follower.num_computed += self.block_tokens;
+            follower.num_published += usize::from(idx < leader.num_published);
+            follower.shares = true;
+        }
+        follower.follows = follower.table.len() < follower.num_shareable;
     }
 
     /// Gives a sequence blocks for all the tokens it knows; all or nothing.
@@ -149,6 +167,11 @@ impl KvBlocks {
         while seq.num_published < num_full {
             let idx = seq.num_published;
             let own = seq.table[idx];
+            if self.pool.num_holders(own) > 1 {
+                // Shared while a collision kept it from the cache. It stays private, as the others
+                // who hold it would not know.
+                break;
+            }
             let place = Place {
                 parent: idx.checked_sub(1).map(|parent| seq.table[parent]),
                 hash: seq.hashes[idx],
@@ -179,6 +202,7 @@ impl KvBlocks {
         }
         seq.num_published = 0;
         seq.num_computed = 0;
+        seq.follows = false;
     }
 
     /// Evictions since last asked.
@@ -280,10 +304,9 @@ impl KvBlocks {
                     "{block:?} of {:?} is cached but private",
                     seq.id
                 );
-                assert_eq!(
-                    self.pool.num_holders(block),
-                    1,
-                    "private blocks have one holder"
+                assert!(
+                    self.pool.num_holders(block) == 1 || idx < seq.num_shareable,
+                    "private blocks have one holder, except within a group"
                 );
             }
             parent = Some(block);

@@ -7,6 +7,7 @@ use crate::trace::{Arrival, alike, answer_token, trace, unalike};
 /// Small enough to draw: steps of eight tokens, sixteen blocks of four positions.
 const LIMITS: Limits = Limits {
     step_tokens_max: 8,
+    prompt_rows_max: 4,
     num_running_max: 8,
     num_waiting_max: 8,
     num_blocks: 16,

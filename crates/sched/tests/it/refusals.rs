@@ -9,6 +9,7 @@ const NOW: Duration = Duration::ZERO;
 /// Four blocks of four positions: 16 positions, 17 tokens.
 const LIMITS: Limits = Limits {
     step_tokens_max: 8,
+    prompt_rows_max: 4,
     num_running_max: 2,
     num_waiting_max: 2,
     num_blocks: 4,
@@ -26,7 +27,7 @@ fn choose(plan: &StepPlan) -> Vec<Chosen> {
     sampling
         .map(|item| Chosen {
             seq: item.seq,
-            token: 9,
+            token: Some(9),
             ends: false,
         })
         .collect()
@@ -224,7 +225,7 @@ fn a_surplus_token_is_caught() {
         plan,
         &[Chosen {
             seq,
-            token: 9,
+            token: Some(9),
             ends: false,
         }],
         NOW,
@@ -241,7 +242,7 @@ fn going_on_at_the_limit_is_caught() {
         plan,
         &[Chosen {
             seq,
-            token: 9,
+            token: Some(9),
             ends: false,
         }],
         NOW,

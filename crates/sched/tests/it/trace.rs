@@ -162,7 +162,7 @@ impl Drawing<'_> {
                 let token = answer_token(&arrival.prompt, request.num_answered);
                 chosen.push(Chosen {
                     seq: item.seq,
-                    token,
+                    token: Some(token),
                     ends: request.is_over,
                 });
             }

@@ -3,9 +3,9 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sched::{BlockHash, Limits, Token, hash_block};
+use sched::{BlockHash, Limits, PromptRows, Token, hash_block};
 
-use crate::world::{HangUp, Moment, Report, Request, Workload, answer_token, run};
+use crate::world::{ALONE, HangUp, Moment, Report, Request, Workload, answer_token, run};
 
 /// Runs `check` for many seeds and names the one that fails.
 fn for_seeds(num_seeds: u64, mut check: impl FnMut(u64, &mut ChaCha8Rng)) {
@@ -32,6 +32,7 @@ fn any_workload(rng: &mut ChaCha8Rng, hash: BlockHash) -> Workload {
     let block_tokens = rng.random_range(1..=5);
     let limits = Limits {
         step_tokens_max: rng.random_range(1..=24),
+        prompt_rows_max: rng.random_range(1..=8),
         num_running_max: rng.random_range(1..=8),
         num_waiting_max: rng.random_range(4..=24),
         num_blocks: rng.random_range(1..=32),
@@ -67,7 +68,16 @@ fn any_request(rng: &mut ChaCha8Rng, stem: &[Token], limits: &Limits) -> Request
     let num_left = (num_positions + 1).saturating_sub(prompt.len());
     let max_tokens = rng.random_range(1..=(num_left + 1).min(60));
     let arrives_at_step = rng.random_range(0..20);
+    let num_answers = match rng.random_range(0..4) {
+        0 => rng.random_range(2..=5),
+        _ => 1,
+    };
+    let prompt_rows = match rng.random_bool(0.15) {
+        true => PromptRows::Each,
+        false => PromptRows::Last,
+    };
     let hangs_up = rng.random_bool(0.25).then(|| HangUp {
+        only_answer: (rng.random_bool(0.7)).then(|| rng.random_range(0..num_answers)),
         at_step: arrives_at_step + rng.random_range(0..30),
         moment: match rng.random_range(0..3) {
             0 => Moment::BetweenSteps,
@@ -80,6 +90,8 @@ fn any_request(rng: &mut ChaCha8Rng, stem: &[Token], limits: &Limits) -> Request
         prompt,
         num_answer: rng.random_range(1..=max_tokens),
         max_tokens,
+        num_answers,
+        prompt_rows,
         hangs_up,
     }
 }
@@ -97,7 +109,8 @@ fn solo_answer(request: &Request) -> Vec<Token> {
 fn check_answers(workload: &Workload, report: &Report) {
     let mut num_tokens_known = 0;
     for (request, answer) in workload.requests.iter().zip(&report.answers) {
-        num_tokens_known += request.prompt.len() + request.num_answer;
+        num_tokens_known +=
+            request.num_answers as usize * (request.prompt.len() + request.num_answer);
         if let Some(answer) = answer {
             assert_eq!(
                 *answer,
@@ -201,7 +214,8 @@ fn answers_are_the_same_with_and_without_the_prefix_cache() {
         for request in &mut workload.requests {
             request.hangs_up = None;
         }
-        workload.limits.num_waiting_max = workload.requests.len();
+        let num_answers = |request: &Request| request.num_answers as usize;
+        workload.limits.num_waiting_max = workload.requests.iter().map(num_answers).sum();
         let [with, without] = [true, false].map(|prefix_cache| {
             workload.limits.prefix_cache = prefix_cache;
             run(&workload)
@@ -216,6 +230,7 @@ fn under_constant_pressure_nobody_is_preempted_more_than_twice() {
     for_seeds(50, |_, rng| {
         let limits = Limits {
             step_tokens_max: 256,
+            prompt_rows_max: 64,
             num_running_max: 32,
             num_waiting_max: 64,
             num_blocks: 40,
@@ -230,7 +245,7 @@ fn under_constant_pressure_nobody_is_preempted_more_than_twice() {
                     .collect(),
                 num_answer: 300,
                 max_tokens: 300,
-                hangs_up: None,
+                ..ALONE
             })
             .collect();
         let workload = Workload {
@@ -262,6 +277,7 @@ fn under_constant_pressure_nobody_is_preempted_more_than_twice() {
 fn twenty_requests_that_each_want_most_of_the_pool_all_finish() {
     let limits = Limits {
         step_tokens_max: 128,
+        prompt_rows_max: 64,
         num_running_max: 32,
         num_waiting_max: 32,
         num_blocks: 20,
@@ -274,7 +290,7 @@ fn twenty_requests_that_each_want_most_of_the_pool_all_finish() {
             prompt: (0..60).map(|position| idx * 100 + position).collect(),
             num_answer: 132,
             max_tokens: 132,
-            hangs_up: None,
+            ..ALONE
         })
         .collect();
     let workload = Workload {
@@ -296,6 +312,7 @@ fn twenty_requests_that_each_want_most_of_the_pool_all_finish() {
 fn steady_short_arrivals_at_most_halve_a_long_prompts_progress() {
     let limits = Limits {
         step_tokens_max: 32,
+        prompt_rows_max: 64,
         num_running_max: 64,
         num_waiting_max: 1000,
         num_blocks: 1000,
@@ -307,7 +324,7 @@ fn steady_short_arrivals_at_most_halve_a_long_prompts_progress() {
         prompt: (first..).take(num_prompt).collect(),
         num_answer: 1,
         max_tokens: 1,
-        hangs_up: None,
+        ..ALONE
     };
     let mut requests = vec![request(0, 640, 0)];
     requests.extend((0..200).map(|idx| request(1 + idx / 5, 8, 1000 * (idx as Token + 1))));

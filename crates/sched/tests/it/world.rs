@@ -6,10 +6,12 @@
 //! with another prompt or was never computed shows up at once, whatever the mistake.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use sched::{
-    AddError, BlockHash, BlockId, Chosen, Limits, PlanItem, Scheduler, SeqId, StepPlan, Token,
+    AddError, BlockHash, BlockId, Chosen, Group, Limits, PlanItem, PromptRows, Scheduler, SeqId,
+    StepPlan, Token,
 };
 
 /// What is run.
@@ -28,14 +30,30 @@ pub struct Request {
     /// Tokens after which the model stops, at most `max_tokens`.
     pub num_answer: usize,
     pub max_tokens: usize,
+    /// Answers to the prompt, all alike, as choosing is without chance here.
+    pub num_answers: u32,
+    pub prompt_rows: PromptRows,
     pub hangs_up: Option<HangUp>,
 }
+
+/// One plain answer, to take fields from.
+pub const ALONE: Request = Request {
+    arrives_at_step: 0,
+    prompt: Vec::new(),
+    num_answer: 1,
+    max_tokens: 1,
+    num_answers: 1,
+    prompt_rows: PromptRows::Last,
+    hangs_up: None,
+};
 
 /// When a client goes away.
 #[derive(Clone, Copy, Debug)]
 pub struct HangUp {
     pub at_step: usize,
     pub moment: Moment,
+    /// Only this answer of several is given up.
+    pub only_answer: Option<u32>,
 }
 
 /// Where in a step.
@@ -51,7 +69,7 @@ pub enum Moment {
 /// What happened.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// For each request that was accepted and not cancelled, its answer.
+    /// For each request that was accepted, an answer that was not cancelled.
     pub answers: Vec<Option<Vec<Token>>>,
     pub plans: Vec<Vec<PlanItem>>,
     pub num_preempted: usize,
@@ -98,14 +116,35 @@ struct World<'a> {
 /// What the client of one live sequence knows, and what the checks remember of it.
 struct Client {
     request_idx: usize,
+    answer_idx: u32,
     id: SeqId,
     /// Prompt and the answer so far, as the client saw it.
     tokens: Vec<Token>,
     num_computed: usize,
+    /// Leading positions whose rows were handed out, if they are wanted.
+    num_scored: usize,
     was_running: bool,
     num_preempted: usize,
     /// Steps since it owed one token and got none.
     num_passed_over: usize,
+}
+
+impl Client {
+    /// Each row that is wanted is handed out: those of the prompt but the last, before the answer.
+    fn note_rows(&mut self, item: &PlanItem, request: &Request) {
+        let wants_rows = request.prompt_rows == PromptRows::Each && self.answer_idx == 0;
+        let end = item.num_past + item.num_tokens;
+        if item.scores {
+            assert!(wants_rows && item.num_past <= self.num_scored);
+            self.num_scored = self.num_scored.max(end);
+        }
+        if wants_rows && item.samples {
+            assert!(
+                self.num_scored + 1 >= request.prompt.len(),
+                "rows are missing"
+            );
+        }
+    }
 }
 
 impl<'a> World<'a> {
@@ -156,19 +195,26 @@ impl<'a> World<'a> {
             let num_waiting = self.scheduler.counts().num_waiting;
             let num_positions = request.prompt.len() + request.max_tokens - 1;
             let num_blocks = num_positions.div_ceil(limits.block_tokens);
-            match self
-                .scheduler
-                .add(request.prompt.clone(), request.max_tokens, now)
-            {
-                Ok(id) => self.clients.push(Client {
-                    request_idx,
-                    id,
-                    tokens: request.prompt.clone(),
-                    num_computed: 0,
-                    was_running: false,
-                    num_preempted: 0,
-                    num_passed_over: 0,
-                }),
+            let group = Group {
+                prompt: request.prompt.clone(),
+                max_tokens: request.max_tokens,
+                num_answers: NonZeroU32::new(request.num_answers).expect("at least one"),
+                prompt_rows: request.prompt_rows,
+            };
+            match self.scheduler.add_group(group, now) {
+                Ok(ids) => self
+                    .clients
+                    .extend((0..).zip(ids).map(|(answer_idx, id)| Client {
+                        request_idx,
+                        answer_idx,
+                        id,
+                        tokens: request.prompt.clone(),
+                        num_computed: 0,
+                        num_scored: 0,
+                        was_running: false,
+                        num_preempted: 0,
+                        num_passed_over: 0,
+                    })),
                 Err(AddError::NeverFits { .. }) => {
                     assert!(
                         num_blocks > limits.num_blocks,
@@ -178,7 +224,7 @@ impl<'a> World<'a> {
                 }
                 Err(AddError::QueueFull { .. }) => {
                     assert!(
-                        num_waiting >= limits.num_waiting_max,
+                        num_waiting + request.num_answers as usize > limits.num_waiting_max,
                         "refused though there is a place"
                     );
                     self.report.num_refused += 1;
@@ -193,7 +239,12 @@ impl<'a> World<'a> {
         let requests = &self.workload.requests;
         let goes = |client: &Client| {
             let hangs_up = requests[client.request_idx].hangs_up;
-            hangs_up.is_some_and(|it| it.at_step <= step && it.moment == moment)
+            let answer = client.answer_idx;
+            hangs_up.is_some_and(|it| {
+                it.at_step <= step
+                    && it.moment == moment
+                    && it.only_answer.is_none_or(|only| only == answer)
+            })
         };
         let gone: Vec<SeqId> = self
             .clients
@@ -215,6 +266,12 @@ impl<'a> World<'a> {
         assert!(
             num_tokens <= limits.step_tokens_max,
             "the budget is exceeded: {num_tokens}"
+        );
+        let scored = plan.items.iter().filter(|item| item.scores);
+        let num_rows: usize = scored.map(|item| item.num_tokens).sum();
+        assert!(
+            num_rows <= limits.prompt_rows_max,
+            "too many rows: {num_rows}"
         );
         assert!(
             num_tokens > 0 || self.clients.is_empty(),
@@ -239,7 +296,7 @@ impl<'a> World<'a> {
         let mut num_preempted = 0;
         let mut num_admitted = 0;
         for client in &mut self.clients {
-            let is_running = !self.scheduler.blocks(client.id).is_empty();
+            let is_running = self.scheduler.is_running(client.id);
             if client.was_running && !is_running {
                 client.num_computed = 0;
                 client.num_preempted += 1;
@@ -281,15 +338,23 @@ impl<'a> World<'a> {
         let mut is_oldest_prompt = true;
         for client in self.clients.iter_mut().filter(|client| client.was_running) {
             let item = plan.items.iter().find(|item| item.seq == client.id);
+            let may_share = limits.prefix_cache || client.answer_idx > 0;
+            if item.is_none() && client.num_computed == 0 && may_share {
+                continue; // Others may have computed nearly all it owes, or be about to.
+            }
             let num_past = item.map_or(client.num_computed, |item| item.num_past);
             let num_owed = client.tokens.len() - num_past;
             let num_tokens = item.map_or(0, |item| item.num_tokens);
             if num_owed > 1 && is_oldest_prompt {
                 is_oldest_prompt = false;
-                let at_least = (budget / 4).div_ceil(2).min(num_owed);
+                let mut at_least = (budget / 4).div_ceil(2).min(num_owed);
+                if item.is_some_and(|item| item.scores) {
+                    at_least = at_least.min(limits.prompt_rows_max);
+                }
                 assert!(
                     num_tokens >= at_least,
-                    "the oldest prompt gets {num_tokens} of {budget}"
+                    "the oldest prompt {:?} (of {num_owed}, past {num_past}) gets {num_tokens} of {budget}",
+                    client.id
                 );
             }
             match (num_owed, num_tokens) {
@@ -326,13 +391,14 @@ impl<'a> World<'a> {
             self.store
                 .compute(item, &client.tokens, self.scheduler.blocks(item.seq));
             client.num_computed = end;
+            client.note_rows(item, &self.workload.requests[client.request_idx]);
             if item.samples {
                 let request = &self.workload.requests[client.request_idx];
                 let num_answer = client.tokens.len() + 1 - request.prompt.len();
                 let ends = num_answer == request.num_answer;
                 chosen.push(Chosen {
                     seq: item.seq,
-                    token: answer_token(&client.tokens),
+                    token: Some(answer_token(&client.tokens)),
                     ends,
                 });
             }
@@ -348,7 +414,7 @@ impl<'a> World<'a> {
                 continue;
             };
             let client = &mut self.clients[at];
-            client.tokens.push(chosen.token);
+            client.tokens.extend(chosen.token);
             if chosen.ends {
                 let client = self.clients.remove(at);
                 let prompt = self.workload.requests[client.request_idx].prompt.len();
