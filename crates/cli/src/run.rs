@@ -83,6 +83,7 @@ impl Session {
         drop(file);
         let context_max = open::context_max(&runner, args.context)?;
         let limits = EngineLimits {
+            prompt_rows_max: 64,
             step_tokens_max: 512,
             num_sequences_max: 1,
             context_max,

@@ -102,6 +102,7 @@ fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
         PrefixCache::On
     };
     let limits = EngineLimits {
+        prompt_rows_max: 64,
         step_tokens_max: args.max_num_batched_tokens.get() as usize,
         num_sequences_max: args.max_num_seqs.get() as usize,
         context_max,

@@ -17,15 +17,16 @@
 
 use std::time::{Duration, Instant};
 
+use sched::PromptRows;
 use text::{Pushed, TextStream};
 
 use crate::Vocabulary;
 use crate::choose::{ChooseError, Chooser, EarlyBan, Scratch};
 use crate::constraint::{Constrained, Constraint, ConstraintError, Ends, Progress};
 use crate::events::Sender;
-use crate::inbox::Submission;
 use crate::request::{
-    Event, FinishReason, Finished, Logprobs, Stop, StopCause, Times, TokenId, TokenLogprobs, Usage,
+    Event, FinishReason, Finished, Logprobs, Request, Stop, StopCause, Times, TokenId,
+    TokenLogprobs, Usage,
 };
 use crate::stats::{Observer, RequestFacts};
 
@@ -39,6 +40,8 @@ pub(crate) struct Answer {
     rule: Rule,
     logprobs: Logprobs,
     logprob_sum: f64,
+    /// Of prompt tokens 1, 2, 3 … as far as it is computed, if the request wants them.
+    prompt_logprobs: Vec<TokenLogprobs>,
     /// The model's own end tokens; none if the request ignores them.
     end_tokens: Vec<TokenId>,
     usage: Usage,
@@ -125,18 +128,13 @@ pub(crate) enum Since {
 }
 
 impl Answer {
-    /// The answer to `submission`, of which only the prompt is left to the caller. `seed` is for a
-    /// request that has none.
+    /// An answer to `request`, which has a seed, that is told to `sender`.
     pub(crate) fn new(
-        submission: Submission,
+        mut request: Request,
+        sender: Sender,
         vocabulary: &dyn Vocabulary,
         vocab: usize,
-        seed: impl FnOnce() -> u64,
-    ) -> (Answer, Vec<TokenId>) {
-        let Submission {
-            mut request,
-            sender,
-        } = submission;
+    ) -> Answer {
         // The front refuses it. Here it would end every answer before its first character.
         request.stop.strings.retain(|string| !string.is_empty());
         let rule = Rule::new(request.constraint.take(), &request.stop, vocabulary, vocab);
@@ -152,8 +150,8 @@ impl Answer {
             // Its constraint knows better when it may end.
             Rule::Constrained { .. } => EarlyBan::default(),
         };
-        let seed = request.sampling.seed.unwrap_or_else(seed);
-        let answer = Answer {
+        let seed = request.sampling.seed.unwrap_or_default();
+        Answer {
             sender,
             chooser: Chooser::new(&request.sampling, &request.prompt, early_ban, vocab, seed),
             text: TextStream::new(request.stop.strings.clone()),
@@ -161,6 +159,7 @@ impl Answer {
             rule,
             logprobs: request.logprobs,
             logprob_sum: 0.0,
+            prompt_logprobs: Vec::new(),
             end_tokens,
             usage: Usage {
                 num_prompt: request.prompt.len() as u32,
@@ -174,16 +173,11 @@ impl Answer {
             },
             is_parked: false,
             num_preemptions: 0,
-        };
-        (answer, request.prompt)
+        }
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {
         self.sender.is_abandoned()
-    }
-
-    pub(crate) fn max_tokens(&self) -> usize {
-        self.stop.max_tokens as usize
     }
 
     pub(crate) fn num_prompt(&self) -> usize {
@@ -216,28 +210,68 @@ impl Answer {
         self.is_parked = false;
     }
 
-    /// Chooses the next token from its logits, `row`, which are used up. Changes nothing until
-    /// [`Answer::accept`].
-    pub(crate) fn choose(&self, row: &mut [f32], scratch: &mut Scratch) -> Result<Pick, NoToken> {
+    /// Whether the rows of its prompt are wanted.
+    pub(crate) fn prompt_rows(&self) -> PromptRows {
+        match self.logprobs.prompt {
+            Some(_) => PromptRows::Each,
+            None => PromptRows::Last,
+        }
+    }
+
+    /// Notes how likely the prompt's token behind `position` was, whose logits are `row`; not again
+    /// when they are computed once more after a preemption.
+    pub(crate) fn score(&mut self, tokens: &[u32], position: usize, row: &[f32]) {
+        let is_prompt = position + 1 < self.num_prompt();
+        if let Some(num_top) = self.logprobs.prompt
+            && is_prompt
+            && self.prompt_logprobs.len() == position
+        {
+            let next = TokenId(tokens[position + 1]);
+            let logprobs = TokenLogprobs::of(row, next, num_top);
+            self.prompt_logprobs.push(logprobs);
+        }
+    }
+
+    /// Tells the reader of the prompt's tokens, once.
+    pub(crate) fn post_prompt(&mut self) {
+        if self.logprobs.prompt.take().is_some() {
+            let logprobs = std::mem::take(&mut self.prompt_logprobs);
+            self.sender.post(Event::Prompt { logprobs });
+        }
+    }
+
+    /// Chooses the next token from its logits, `row`, of which ids below `vocab` may be chosen, and which
+    /// are used up. `None` if no token is wanted. Changes nothing until [`Answer::accept`].
+    pub(crate) fn choose(
+        &self,
+        row: &mut [f32],
+        vocab: usize,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Pick>, NoToken> {
+        if self.stop.max_tokens == 0 {
+            return Ok(None);
+        }
         let allowed = self.rule.allowed()?;
         let answer_idx = self.usage.num_completion;
         let Some(num_top) = self.logprobs.answer else {
+            let row = &mut row[..vocab];
             let token = self.chooser.choose(row, answer_idx, allowed, scratch)?;
-            return Ok(Pick {
+            return Ok(Some(Pick {
                 token,
                 logprobs: None,
-            });
+            }));
         };
         let mut raw = std::mem::take(&mut scratch.raw);
         raw.clear();
         raw.extend_from_slice(row);
+        let row = &mut row[..vocab];
         let token = self.chooser.choose(row, answer_idx, allowed, scratch);
         let logprobs = token.map(|token| TokenLogprobs::of(&raw, token, num_top));
         scratch.raw = raw;
-        Ok(Pick {
+        Ok(Some(Pick {
             token: token?,
             logprobs: Some(logprobs?),
-        })
+        }))
     }
 
     /// Tokens of the answer so far, and its constraint if it has one, to be filled elsewhere. It chooses

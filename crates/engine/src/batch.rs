@@ -2,9 +2,9 @@
 //! (sequences, plan items) and of `model` (rows, block tables) meet.
 //!
 //! ```text
-//! plan    A: past 37, 1 token, samples   B: past 0, 16 tokens          C: past 80, 1 token, samples
-//! batch   [ a37                        | b0 b1 … b15                 | c80                        ]
-//! logits  row 0 = A                      none                          row 1 = C
+//! plan    A: past 37, 1 token, samples   B: past 0, 16 tokens          C: past 80, 2 tokens, scores
+//! batch   [ a37                        | b0 b1 … b15                 | c80 c81                    ]
+//! logits  row 0 = A                      none                          rows 1, 2 = C
 //! ```
 
 use model::runner::{Batch, BatchSequence, LogitRows};
@@ -19,8 +19,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Lays out `plan` and returns the batch. Row `i` of its logits belongs to the `i`-th item
-    /// that samples.
+    /// Lays out `plan` and returns the batch. Its logits have [`num_rows`] rows for
+    /// each item, in the plan's order.
     pub(crate) fn lay_out(&mut self, plan: &StepPlan, scheduler: &Scheduler) -> &Batch {
         self.batch.tokens.clear();
         self.spare.append(&mut self.batch.sequences);
@@ -51,10 +51,18 @@ fn sequence_of(
         num_past: item.num_past,
         num_tokens: item.num_tokens,
         blocks,
-        logits: if item.samples {
-            LogitRows::Last
-        } else {
-            LogitRows::None
+        logits: match item {
+            PlanItem { scores: true, .. } => LogitRows::All,
+            PlanItem { samples: true, .. } => LogitRows::Last,
+            PlanItem { .. } => LogitRows::None,
         },
+    }
+}
+
+/// Rows of logits that belong to `item`: of its last positions.
+pub(crate) fn num_rows(item: &PlanItem) -> usize {
+    match item.scores {
+        true => item.num_tokens,
+        false => usize::from(item.samples),
     }
 }

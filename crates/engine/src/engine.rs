@@ -11,13 +11,15 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use model::runner::Runner;
-use sched::{Scheduler, SeqId};
+use sched::{Group, Scheduler, SeqId};
 
 use crate::Vocabulary;
 use crate::answer::Answer;
@@ -25,7 +27,7 @@ use crate::batch::Layout;
 use crate::choose::Scratch;
 use crate::inbox::{Inbox, News, Phase, Submission, Waiting, WhenEmpty};
 use crate::masks::Masks;
-use crate::request::FinishReason;
+use crate::request::{FinishReason, Request};
 use crate::stats::{Observer, Stats};
 
 /// All that the engine thread owns.
@@ -104,7 +106,7 @@ impl Engine {
             self.beat(Instant::now());
         }
         let welcome = |submission| self.welcome(submission);
-        let turned_away: Vec<_> = submissions.into_iter().filter_map(welcome).collect();
+        let turned_away: Vec<_> = submissions.into_iter().flat_map(welcome).collect();
         if !turned_away.is_empty() && self.answers.is_empty() {
             // They still count as queued, and no step will follow that would correct it.
             self.show_counts(0);
@@ -127,29 +129,46 @@ impl Engine {
         }
     }
 
-    /// Hands a request to the scheduler. Returns one that it would not have.
-    fn welcome(&mut self, submission: Submission) -> Option<(Answer, FinishReason)> {
-        let Engine {
-            vocabulary,
-            vocab,
-            seeds,
-            ..
-        } = self;
-        let (answer, prompt) = Answer::new(submission, &**vocabulary, *vocab, seeds);
-        let prompt = prompt.into_iter().map(|token| token.0).collect();
+    /// Hands a request to the scheduler. Returns its answers if it would not have them.
+    fn welcome(&mut self, submission: Submission) -> Vec<(Answer, FinishReason)> {
+        let prompt = submission.request.prompt.iter();
+        let prompt = prompt.map(|token| token.0).collect();
+        let max_tokens = submission.request.stop.max_tokens as usize;
+        let answers = self.answers_to(submission);
+        let num_answers = u32::try_from(answers.len()).ok().and_then(NonZeroU32::new);
+        let group = Group {
+            prompt,
+            max_tokens,
+            num_answers: num_answers.expect("submit_group made at least one, and counted in u32"),
+            prompt_rows: answers[0].prompt_rows(),
+        };
         let now = self.since_start(Instant::now());
-        match self.scheduler.add(prompt, answer.max_tokens(), now) {
-            Ok(seq) => {
-                self.answers.insert(seq, answer);
-                None
+        match self.scheduler.add_group(group, now) {
+            Ok(seqs) => {
+                self.answers.extend(seqs.into_iter().zip(answers));
+                Vec::new()
             }
             // The handle's checks are at least as strict, so this is our fault and not the caller's.
             Err(refusal) => {
                 tracing::error!(%refusal, "the scheduler refused an admitted request");
                 let message = refusal.to_string();
-                Some((answer, FinishReason::Failed { message }))
+                let reason = FinishReason::Failed { message };
+                answers.into_iter().zip(std::iter::repeat(reason)).collect()
             }
         }
+    }
+
+    /// The answers to a submission, each with a seed of its own.
+    fn answers_to(&mut self, submission: Submission) -> Vec<Answer> {
+        let Submission { request, senders } = submission;
+        let seed = request.sampling.seed.unwrap_or_else(&mut self.seeds);
+        let requests = repeat_n(request, senders.len());
+        let each = requests.zip(senders).zip(0..);
+        each.map(|((request, sender), answer_idx)| {
+            let request = for_answer(request, seed, answer_idx);
+            Answer::new(request, sender, &*self.vocabulary, self.vocab)
+        })
+        .collect()
     }
 
     /// Ends the answers that nobody reads any more, queued, prefilling or decoding.
@@ -185,8 +204,9 @@ impl Engine {
     /// The last act of the thread: nobody is left waiting.
     fn end_all(&mut self, reason: &FinishReason) {
         for submission in self.inbox.close() {
-            let (answer, _) = Answer::new(submission, &*self.vocabulary, self.vocab, || 0);
-            self.report_end(answer, reason.clone());
+            for answer in self.answers_to(submission) {
+                self.report_end(answer, reason.clone());
+            }
         }
         if *reason == FinishReason::Aborted {
             self.answers
@@ -244,6 +264,20 @@ impl Drop for Engine {
     fn drop(&mut self) {
         drop(self.inbox.close());
     }
+}
+
+/// What answer `answer_idx` to `request` is made of. Answer 0 draws from `seed` itself, the others from
+/// what SplitMix64 (Steele et al. 2014) makes of it; the prompt is told of once.
+fn for_answer(mut request: Request, seed: u64, answer_idx: u32) -> Request {
+    request.sampling.seed = Some(seed);
+    if answer_idx > 0 {
+        let mixed = seed.wrapping_add(u64::from(answer_idx).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        request.sampling.seed = Some(mixed ^ (mixed >> 31));
+        request.logprobs.prompt = None;
+    }
+    request
 }
 
 /// What a panic said.

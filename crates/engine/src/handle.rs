@@ -3,6 +3,7 @@
 //! Checks what needs no engine thread (does the request fit this model at all?) and leaves
 //! the queue's bounds to `inbox.rs`. Nothing here knows an async runtime.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(crate) struct Fit {
     pub(crate) num_tokens_max: usize,
     /// Token ids are below this.
     pub(crate) vocab: usize,
+    /// Answers of one request that could ever be taken together.
+    pub(crate) num_answers_max: usize,
 }
 
 impl EngineHandle {
@@ -49,12 +52,35 @@ impl EngineHandle {
     ///
     /// What [`AdmitError`] lists; the request was then not taken.
     pub fn submit(&self, request: Request) -> Result<EventStream, AdmitError> {
-        self.door.fit.check(&request)?;
-        let (sender, events) = mailbox(Arc::clone(&self.door.inbox));
-        self.door
-            .inbox
-            .submit(Submission { request, sender }, Instant::now())?;
-        Ok(events)
+        let mut streams = self.submit_group(request, NonZeroU32::MIN)?;
+        Ok(streams.pop().expect("one answer, one stream"))
+    }
+
+    /// Queues `num_answers` answers to one request, all or none; never blocks. One stream each.
+    ///
+    /// The prompt is computed once, and the answers share its keys and values, whether or not there is a
+    /// prefix cache (but for the tokens behind its last full block, and for answers that find no place
+    /// beside the others). Each counts in the queue; the tokens of the prompt count once.
+    ///
+    /// Answer 0 is what [`EngineHandle::submit`] would give. Answer `i` has the request's seed mixed with
+    /// `i` as its seed; so greedy answers are all the same. Only answer 0 tells
+    /// [`crate::Event::Prompt`]. A dropped stream cancels its answer and no other.
+    ///
+    /// # Errors
+    ///
+    /// What [`AdmitError`] lists; nothing was then taken.
+    pub fn submit_group(
+        &self,
+        request: Request,
+        num_answers: NonZeroU32,
+    ) -> Result<Vec<EventStream>, AdmitError> {
+        self.door.fit.check(&request, num_answers)?;
+        let (senders, streams) = (0..num_answers.get())
+            .map(|_| mailbox(Arc::clone(&self.door.inbox)))
+            .unzip();
+        let submission = Submission { request, senders };
+        self.door.inbox.submit(submission, Instant::now())?;
+        Ok(streams)
     }
 
     /// Whether the shortest request there is would be taken now: for refusing early, before a
@@ -88,11 +114,17 @@ impl Drop for Door {
 }
 
 impl Fit {
-    fn check(&self, request: &Request) -> Result<(), AdmitError> {
+    fn check(&self, request: &Request, num_answers: NonZeroU32) -> Result<(), AdmitError> {
         let num_prompt = request.prompt.len();
         let num_tokens = num_prompt.saturating_add(request.stop.max_tokens as usize);
         if num_prompt == 0 {
             return Err(AdmitError::EmptyPrompt);
+        }
+        if num_answers.get() as usize > self.num_answers_max {
+            return Err(AdmitError::TooManyAnswers {
+                num_answers: num_answers.get(),
+                num_answers_max: saturating_u32(self.num_answers_max),
+            });
         }
         if let Some(&token) = request
             .prompt

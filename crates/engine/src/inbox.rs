@@ -21,11 +21,11 @@ use crate::pace::Pace;
 use crate::request::{AdmitError, Request};
 use crate::stats::Stats;
 
-/// A request on its way to the engine thread, with the engine's end of its mailbox.
+/// A request on its way to the engine thread, with the engine's ends of its mailboxes, one an answer.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) request: Request,
-    pub(crate) sender: Sender,
+    pub(crate) senders: Vec<Sender>,
 }
 
 /// What concerns the engine as a whole.
@@ -57,7 +57,7 @@ pub(crate) enum WhenEmpty {
     Return,
 }
 
-/// Requests that wait and their prompt tokens.
+/// Answers that wait and the tokens of their prompts, one for several answers counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) num_requests: usize,
@@ -79,7 +79,8 @@ pub(crate) struct Inbox {
 #[derive(Debug)]
 struct State {
     pending: VecDeque<Submission>,
-    num_pending_tokens: usize,
+    /// Answers of `pending`, and the tokens of its prompts.
+    num_pending: Waiting,
     queued: Waiting,
     /// Places that the next step fills from the queue at once, so that they do not count as
     /// waiting: otherwise a burst would be refused while the engine is idle.
@@ -93,7 +94,7 @@ impl Inbox {
         Inbox {
             state: Mutex::new(State {
                 pending: VecDeque::new(),
-                num_pending_tokens: 0,
+                num_pending: Waiting::default(),
                 queued: Waiting::default(),
                 num_places: limits.num_sequences_max,
                 phase: Phase::Open,
@@ -110,10 +111,14 @@ impl Inbox {
     /// Takes a place in the queue, if there is one, or says why not. Never blocks.
     pub(crate) fn submit(&self, submission: Submission, now: Instant) -> Result<(), AdmitError> {
         let mut state = self.lock();
-        let num_tokens = submission.request.prompt.len();
-        self.expect_place(&state, num_tokens, now)?;
+        let new = Waiting {
+            num_requests: submission.senders.len(),
+            num_tokens: submission.request.prompt.len(),
+        };
+        self.expect_place(&state, new, now)?;
         state.pending.push_back(submission);
-        state.num_pending_tokens += num_tokens;
+        state.num_pending.num_requests += new.num_requests;
+        state.num_pending.num_tokens += new.num_tokens;
         self.show(&state);
         drop(state);
         self.news.notify_one();
@@ -122,31 +127,32 @@ impl Inbox {
 
     /// Whether the shortest prompt there is would be taken now. Takes nothing.
     pub(crate) fn expect_room(&self, now: Instant) -> Result<(), AdmitError> {
-        self.expect_place(&self.lock(), 1, now)
+        let shortest = Waiting {
+            num_requests: 1,
+            num_tokens: 1,
+        };
+        self.expect_place(&self.lock(), shortest, now)
     }
 
-    /// Whether a prompt of `num_tokens` would be taken now.
+    /// Whether `new` answers to one prompt would be taken now.
     ///
-    /// One longer than the token bound is taken when no other waits: refusing it with
+    /// A prompt longer than the token bound is taken when no other waits: refusing it with
     /// "try again" would never come true.
-    fn expect_place(
-        &self,
-        state: &State,
-        num_tokens: usize,
-        now: Instant,
-    ) -> Result<(), AdmitError> {
+    fn expect_place(&self, state: &State, new: Waiting, now: Instant) -> Result<(), AdmitError> {
         if state.phase != Phase::Open {
             return Err(AdmitError::ShuttingDown);
         }
         let waiting = state.waiting();
-        if waiting.num_requests >= self.num_waiting_max + state.num_places {
+        if waiting.num_requests + new.num_requests > self.num_waiting_max + state.num_places {
             return Err(AdmitError::QueueFull {
                 num_waiting: waiting.num_requests as u32,
                 num_waiting_max: self.num_waiting_max as u32,
                 retry_after: state.pace.time_for(waiting.num_requests, now),
             });
         }
-        if waiting.num_tokens > 0 && waiting.num_tokens + num_tokens > self.num_waiting_tokens_max {
+        if waiting.num_tokens > 0
+            && waiting.num_tokens + new.num_tokens > self.num_waiting_tokens_max
+        {
             return Err(AdmitError::QueueTokensFull {
                 num_tokens: waiting.num_tokens as u64,
                 num_tokens_max: self.num_waiting_tokens_max as u64,
@@ -169,7 +175,7 @@ impl Inbox {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         state.queued = state.waiting();
-        state.num_pending_tokens = 0;
+        state.num_pending = Waiting::default();
         News {
             submissions: std::mem::take(&mut state.pending),
             is_someone_gone: self.is_someone_gone.swap(false, Ordering::AcqRel),
@@ -213,7 +219,7 @@ impl Inbox {
         let mut state = self.lock();
         state.phase = Phase::Closed;
         state.queued = Waiting::default();
-        state.num_pending_tokens = 0;
+        state.num_pending = Waiting::default();
         let left = std::mem::take(&mut state.pending);
         self.show(&state);
         left
@@ -238,8 +244,8 @@ impl Inbox {
 impl State {
     fn waiting(&self) -> Waiting {
         Waiting {
-            num_requests: self.queued.num_requests + self.pending.len(),
-            num_tokens: self.queued.num_tokens + self.num_pending_tokens,
+            num_requests: self.queued.num_requests + self.num_pending.num_requests,
+            num_tokens: self.queued.num_tokens + self.num_pending.num_tokens,
         }
     }
 }
@@ -249,6 +255,7 @@ impl State {
 pub(crate) fn test_inbox() -> Arc<Inbox> {
     let limits = EngineLimits {
         step_tokens_max: 64,
+        prompt_rows_max: 64,
         num_sequences_max: 1,
         context_max: 512,
         num_waiting_max: 2,

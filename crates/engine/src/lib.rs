@@ -68,6 +68,9 @@ use text::Tokenizer;
 pub struct EngineLimits {
     /// Tokens of one step at most (prefill chunk plus decode rows).
     pub step_tokens_max: usize,
+    /// Tokens of one step at most that belong to prompts whose log-probabilities are wanted. Each has a
+    /// row of logits, 4 bytes a vocabulary entry: with 64, 39 MB for 151936 entries.
+    pub prompt_rows_max: usize,
     /// Sequences running at once.
     pub num_sequences_max: usize,
     /// Longest sequence, in tokens; at most the model's context.
@@ -179,6 +182,7 @@ pub fn start_parts(parts: Parts) -> (EngineHandle, JoinHandle<()>) {
             .min(shape.context_max)
             .min(shape.num_blocks * BLOCK_TOKENS),
         vocab: shape.vocab,
+        num_answers_max: limits.num_waiting_max + limits.num_sequences_max,
     };
     let vocab = shape.vocab.min(vocabulary.vocab());
     let scheduler = Scheduler::new(scheduler_limits(&limits, shape.num_blocks));
@@ -211,6 +215,7 @@ pub fn start_parts(parts: Parts) -> (EngineHandle, JoinHandle<()>) {
 fn scheduler_limits(limits: &EngineLimits, num_blocks: usize) -> sched::Limits {
     sched::Limits {
         step_tokens_max: limits.step_tokens_max,
+        prompt_rows_max: limits.prompt_rows_max,
         num_running_max: limits.num_sequences_max,
         // The inbox keeps the bound. Here stand in addition those that are about to start and those
         // that were preempted, at most `num_sequences_max` each.

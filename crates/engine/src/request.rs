@@ -34,6 +34,7 @@ pub struct Logprobs {
     /// Of each answer token, and of this many of the likeliest in its place; `None` tells nothing.
     pub answer: Option<u32>,
     /// The same for each prompt token but the first. Such a prompt is computed whole, whatever is cached.
+    /// Held until the prompt is computed: about 40 bytes a token and 8 more for each of the likeliest.
     pub prompt: Option<u32>,
 }
 
@@ -86,6 +87,7 @@ pub struct Sampling {
     /// Token sequences, none empty, whose last token is banned where the ones before it stand.
     pub bad_words: Vec<Vec<TokenId>>,
     /// Same seed and request, same text, in any company. `None` takes a fresh one from the engine's source.
+    /// Of several answers to a request each has a seed of its own, which follows from this.
     pub seed: Option<u64>,
 }
 
@@ -111,7 +113,7 @@ pub struct Stop {
 pub enum Event {
     /// The first prompt tokens are about to be computed.
     Started {
-        /// Prompt tokens found in the prefix cache.
+        /// As [`Usage::num_cached`].
         num_cached: u32,
     },
     /// Some more of the answer: whole UTF-8 characters, nothing that could still become a stop string.
@@ -191,7 +193,9 @@ pub enum StopCause {
 pub struct Usage {
     /// Prompt tokens, cached ones included.
     pub num_prompt: u32,
-    /// Of those, taken from the prefix cache.
+    /// Of those, not computed for this answer: taken from the prefix cache or, for the second and later
+    /// answers of a group, from another of the group. A group's prompt was therefore used as answer 0
+    /// says.
     pub num_cached: u32,
     /// Answer tokens, the end token included when the model produced one.
     pub num_completion: u32,
@@ -244,6 +248,14 @@ pub enum AdmitError {
     /// An empty prompt has nothing to continue.
     #[error("the prompt has no tokens")]
     EmptyPrompt,
+    /// More answers to one prompt than the queue and the running sequences together hold.
+    #[error("{num_answers} answers are wanted at once, at most {num_answers_max} can be")]
+    TooManyAnswers {
+        /// Answers asked for.
+        num_answers: u32,
+        /// What fits.
+        num_answers_max: u32,
+    },
     /// A prompt token that the model does not have.
     #[error("token {} is not in the vocabulary of {vocab} tokens", token.0)]
     UnknownToken {
@@ -283,6 +295,7 @@ impl AdmitError {
         match self {
             AdmitError::TooLong { .. }
             | AdmitError::EmptyPrompt
+            | AdmitError::TooManyAnswers { .. }
             | AdmitError::UnknownToken { .. } => Fault::Caller,
             AdmitError::QueueFull { retry_after, .. }
             | AdmitError::QueueTokensFull { retry_after, .. } => Fault::Load {

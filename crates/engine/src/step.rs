@@ -15,6 +15,7 @@ use std::time::Instant;
 use sched::{Chosen, PlanItem, SeqId, StepPlan};
 
 use crate::answer::{Accepted, NoToken, Pick, Since};
+use crate::batch::num_rows;
 use crate::engine::{Engine, panic_message};
 use crate::masks::Lent;
 use crate::request::FinishReason;
@@ -69,7 +70,7 @@ impl Engine {
     fn announce(&mut self, plan: &StepPlan, began: Instant) {
         if plan.facts.num_preempted > 0 {
             for (&seq, answer) in &mut self.answers {
-                if answer.has_started() && self.scheduler.blocks(seq).is_empty() {
+                if answer.has_started() && !self.scheduler.is_running(seq) {
                     answer.park();
                 }
             }
@@ -98,6 +99,7 @@ impl Engine {
             scratch,
             masks,
             vocab,
+            scheduler,
             ..
         } = self;
         let lend = |item: &PlanItem| {
@@ -117,15 +119,29 @@ impl Engine {
                     answer.give_back(lent.constrained);
                 }
             }
-            let sampling = plan.items.iter().filter(|item| item.samples);
-            let choices = sampling.enumerate().map(|(row_idx, item)| {
-                let row = &mut logits.row_mut(row_idx)[..*vocab];
-                Choice {
-                    seq: item.seq,
-                    pick: answers[&item.seq].choose(row, scratch),
+            let mut choices = Vec::with_capacity(plan.items.len());
+            let mut end_row = 0;
+            for item in plan.items.iter().filter(|item| num_rows(item) > 0) {
+                let first_row = end_row;
+                end_row += num_rows(item);
+                let answer = answers
+                    .get_mut(&item.seq)
+                    .expect("each sequence has its answer");
+                if item.scores {
+                    let tokens = scheduler.tokens(item.seq);
+                    for (row_idx, position) in (first_row..end_row).zip(item.num_past..) {
+                        answer.score(tokens, position, logits.row_mut(row_idx));
+                    }
                 }
-            });
-            Ok(choices.collect())
+                if item.samples {
+                    let row = logits.row_mut(end_row - 1);
+                    choices.push(Choice {
+                        seq: item.seq,
+                        pick: answer.choose(row, *vocab, scratch),
+                    });
+                }
+            }
+            Ok(choices)
         }));
         // Of a failed forward pass: its answers end, and the thread must be free for the next step.
         drop(masks.take_back());
@@ -150,7 +166,15 @@ impl Engine {
         let mut notices = Vec::with_capacity(choices.len());
         for Choice { seq, pick } in choices {
             let what = match pick {
-                Ok(pick) => {
+                Ok(None) => {
+                    chosen.push(Chosen {
+                        seq,
+                        token: None,
+                        ends: true,
+                    });
+                    What::Computed
+                }
+                Ok(Some(pick)) => {
                     let answer = self
                         .answers
                         .get_mut(&seq)
@@ -158,7 +182,7 @@ impl Engine {
                     let accepted = answer.accept(&pick, at, &*self.vocabulary);
                     chosen.push(Chosen {
                         seq,
-                        token: pick.token.0,
+                        token: Some(pick.token.0),
                         ends: accepted.end.is_some(),
                     });
                     What::Token { pick, accepted }
@@ -215,8 +239,19 @@ impl Engine {
                     Since::Arrival(since_arrival) => self.observer.first_token(since_arrival),
                     Since::Token(gap) => self.observer.next_token(gap),
                 }
-                self.answers[&seq].post(accepted.text, pick);
+                let answer = self
+                    .answers
+                    .get_mut(&seq)
+                    .expect("each sequence has its answer");
+                answer.post_prompt();
+                answer.post(accepted.text, pick);
                 accepted.end
+            }
+            What::Computed => {
+                if let Some(answer) = self.answers.get_mut(&seq) {
+                    answer.post_prompt();
+                }
+                Some(FinishReason::Length)
             }
             What::Failure { reason } => {
                 if let FinishReason::Failed { message } = &reason {
@@ -234,7 +269,8 @@ impl Engine {
 /// What a sequence that was due for a token got.
 struct Choice {
     seq: SeqId,
-    pick: Result<Pick, NoToken>,
+    /// `Ok(None)` if none was wanted.
+    pick: Result<Option<Pick>, NoToken>,
 }
 
 /// Why no sequence of a plan got anything.
@@ -255,6 +291,13 @@ impl Notice {
 }
 
 enum What {
-    Token { pick: Pick, accepted: Accepted },
-    Failure { reason: FinishReason },
+    /// The prompt, and no token was wanted behind it.
+    Computed,
+    Token {
+        pick: Pick,
+        accepted: Accepted,
+    },
+    Failure {
+        reason: FinishReason,
+    },
 }

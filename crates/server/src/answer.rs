@@ -165,6 +165,10 @@ fn refused_by_engine(shared: &Shared, error: &AdmitError) -> Refusal {
             param: "prompt".to_owned(),
             reason: format!("cannot be continued: {reason}"),
         },
+        AdmitError::TooManyAnswers { .. } => Refusal::ForModel {
+            param: "n".to_owned(),
+            reason,
+        },
         AdmitError::QueueFull { retry_after, .. } => Refusal::QueueFull {
             bound: QueueBound::Requests,
             reason,

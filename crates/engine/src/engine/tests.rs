@@ -55,6 +55,7 @@ impl Observer for Deaf {
 fn engine() -> Engine {
     let limits = EngineLimits {
         step_tokens_max: 64,
+        prompt_rows_max: 64,
         num_sequences_max: 1,
         context_max: 64,
         num_waiting_max: 2,
@@ -122,7 +123,10 @@ fn a_request_that_the_scheduler_refuses_does_not_stay_in_the_count_of_those_that
     let mut engine = engine();
     let (sender, mut events) = mailbox(Arc::clone(&engine.inbox));
     let request = without_a_prompt();
-    let submission = Submission { request, sender };
+    let submission = Submission {
+        request,
+        senders: vec![sender],
+    };
     engine.inbox.submit(submission, Instant::now()).unwrap();
     let num_waiting = |engine: &Engine| engine.stats.num_waiting.load(Ordering::Relaxed);
     assert_eq!(num_waiting(&engine), 1);

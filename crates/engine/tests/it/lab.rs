@@ -8,6 +8,7 @@
 //! A [`Gate`] stops the runner inside a step, so that tests decide what happens between which steps
 //! and never wait for time to pass.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -284,8 +285,13 @@ impl FakeRunner {
                 self.cache[block][slot] = batch.tokens[first_row + position - sequence.num_past];
             }
             first_row += sequence.num_tokens;
-            if sequence.logits == LogitRows::Last {
-                let history: Vec<u32> = (0..end)
+            let rows = match sequence.logits {
+                LogitRows::None => end..end,
+                LogitRows::Last => end - 1..end,
+                LogitRows::All => sequence.num_past..end,
+            };
+            for position in rows {
+                let history: Vec<u32> = (0..=position)
                     .map(|position| {
                         let (block, slot) = place(position);
                         self.cache[block][slot]
@@ -317,6 +323,7 @@ impl Lab {
     pub fn new() -> Lab {
         Lab {
             limits: EngineLimits {
+                prompt_rows_max: 64,
                 step_tokens_max: 64,
                 num_sequences_max: 32,
                 context_max: 1024,
@@ -404,6 +411,13 @@ impl Bench {
         self.handle().submit(request)
     }
 
+    /// Submits a group and reads all answers to their ends.
+    pub fn ask_group(&self, request: Request, num_answers: u32) -> Vec<Told> {
+        let num_answers = NonZeroU32::new(num_answers).expect("at least one");
+        let streams = self.handle().submit_group(request, num_answers);
+        streams.expect("admitted").into_iter().map(read).collect()
+    }
+
     /// Submits and reads to the end.
     pub fn ask(&self, request: Request) -> Told {
         read(self.submit(request))
@@ -449,6 +463,8 @@ pub struct Told {
     /// The texts of all events joined, and all tokens.
     pub text: String,
     pub tokens: Vec<u32>,
+    /// Of the prompt, if asked for.
+    pub prompt_logprobs: Option<Vec<TokenLogprobs>>,
     /// Of `tokens`, if asked for.
     pub logprobs: Vec<TokenLogprobs>,
     pub finished: Finished,
@@ -457,6 +473,7 @@ pub struct Told {
 /// Reads to the end and checks the order of events: `Started`, `Text`*, one `Finished`.
 pub fn read(mut stream: EventStream) -> Told {
     let mut num_cached = None;
+    let mut prompt_logprobs = None;
     let (mut text, mut tokens, mut logprobs) = (String::new(), Vec::new(), Vec::new());
     while let Some(event) = stream.next_blocking() {
         match event {
@@ -477,7 +494,10 @@ pub fn read(mut stream: EventStream) -> Told {
                 text.push_str(&more);
                 tokens.extend(more_tokens.iter().map(|token| token.0));
             }
-            Event::Prompt { .. } => (),
+            Event::Prompt { logprobs } => {
+                assert!(num_cached.is_some() && tokens.is_empty());
+                assert!(prompt_logprobs.replace(logprobs).is_none(), "told twice");
+            }
             Event::Finished(finished) => {
                 assert_eq!(stream.next_blocking(), None, "events after the end");
                 text.push_str(&finished.text);
@@ -489,6 +509,7 @@ pub fn read(mut stream: EventStream) -> Told {
                     num_cached,
                     text,
                     tokens,
+                    prompt_logprobs,
                     logprobs,
                     finished,
                 };

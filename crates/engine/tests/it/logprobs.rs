@@ -105,3 +105,101 @@ fn logprobs_are_those_of_the_model_before_the_request_had_its_say() {
     assert_eq!(told.logprobs, expected(&prompt(20, 4), &told.tokens, 3));
     assert!(told.logprobs.iter().any(|it| it.rank > 2));
 }
+
+fn scored(num_prompt: usize, max_tokens: u32, num_top: u32) -> engine::Request {
+    let mut request = request(&prompt(num_prompt, num_prompt as u64), max_tokens);
+    request.logprobs.prompt = Some(num_top);
+    request
+}
+
+/// Cases A8, C7 and D1: whole and in chunks, the second time as the first, alone and in company.
+#[test]
+fn a_prompt_is_scored_the_same_whatever_is_cached_and_around_it() {
+    for (step_tokens_max, prompt_rows_max) in [(512, 512), (64, 7), (16, 64)] {
+        let mut lab = Lab::new();
+        lab.limits.step_tokens_max = step_tokens_max;
+        lab.limits.prompt_rows_max = prompt_rows_max;
+        let bench = lab.start();
+        let asked: Vec<_> = [1, 2, 16, 33, 150]
+            .into_iter()
+            .flat_map(|num_prompt| [scored(num_prompt, 0, 3), scored(num_prompt, 4, 0)])
+            .collect();
+        let check = |asked: &engine::Request, told: &Told| {
+            let tokens: Vec<u32> = asked.prompt.iter().map(|token| token.0).collect();
+            let num_top = asked.logprobs.prompt.expect("asked for");
+            let expected = expected(&tokens[..1], &tokens[1..], num_top);
+            assert_eq!(told.prompt_logprobs.as_ref(), Some(&expected));
+            let max_tokens = asked.stop.max_tokens;
+            let greedy = Script::hashed().greedy(&tokens, max_tokens as usize);
+            assert_eq!(told.tokens, greedy);
+            assert_eq!(told.finished.reason, FinishReason::Length);
+            assert_eq!(told.finished.usage.num_completion, max_tokens);
+            assert_eq!(told.num_cached, Some(0));
+        };
+        for _ in 0..2 {
+            for asked in &asked {
+                check(asked, &bench.ask(asked.clone()));
+            }
+        }
+        let company = (0..9).map(|idx| seeded(&prompt(30, 50 + idx), 30, idx));
+        let told = bench.ask_all(asked.iter().cloned().chain(company).collect());
+        asked
+            .iter()
+            .zip(&told)
+            .for_each(|(asked, told)| check(asked, told));
+        // Plain prompts may well take from the cache what scored ones left there.
+        let plain = bench.ask(request(&prompt(150, 150), 1));
+        assert_eq!(plain.num_cached, Some(144));
+    }
+}
+
+#[test]
+fn no_step_holds_more_rows_of_prompts_than_it_may() {
+    let mut lab = Lab::new();
+    lab.limits.prompt_rows_max = 7;
+    let bench = lab.start();
+    bench.ask(scored(100, 0, 1));
+    let largest = |happened: &Happened| happened.batches.iter().flatten().map(|it| it.1).max();
+    assert_eq!(bench.log.read(largest), Some(7));
+}
+
+#[test]
+fn a_prompt_preempted_while_it_is_scored_loses_and_repeats_no_entry() {
+    let mut lab = Lab::new();
+    lab.limits.prompt_rows_max = 2;
+    lab.num_blocks = 17;
+    let bench = lab.start();
+    let growing = bench.submit(request(&prompt(10, 1), 250));
+    let asked = scored(180, 3, 2);
+    let told = bench.ask(asked.clone());
+    read(growing);
+    let tokens: Vec<u32> = asked.prompt.iter().map(|token| token.0).collect();
+    assert_eq!(
+        told.prompt_logprobs,
+        Some(expected(&tokens[..1], &tokens[1..], 2))
+    );
+    assert!(
+        told.finished.times.num_preemptions > 0,
+        "was to be preempted"
+    );
+}
+
+#[test]
+fn nothing_but_the_prompt_is_computed_if_no_token_is_wanted() {
+    let bench = Lab::new().start();
+    let told = bench.ask(request(&prompt(40, 1), 0));
+    assert_eq!((told.text.as_str(), told.tokens.len()), ("", 0));
+    assert_eq!(told.finished.reason, FinishReason::Length);
+    assert_eq!(told.finished.usage.num_prompt, 40);
+    assert_eq!(told.prompt_logprobs, None);
+    assert_eq!(bench.gauges(), [0, 0, 0, 0]);
+}
+
+#[test]
+fn of_several_answers_the_first_tells_the_prompt() {
+    let bench = Lab::new().start();
+    let told = bench.ask_group(scored(40, 5, 1), 3);
+    let tells: Vec<bool> = told.iter().map(|it| it.prompt_logprobs.is_some()).collect();
+    assert_eq!(tells, [true, false, false]);
+    assert_eq!(told[0].tokens, told[2].tokens);
+}

@@ -16,6 +16,9 @@ mod company;
 // Log-probabilities of the answer and of the prompt.
 mod logprobs;
 
+// Several answers to one prompt.
+mod groups;
+
 // Too little memory.
 mod pressure;
 

@@ -64,6 +64,7 @@ fn serve(file: &Gguf, manner: Manner) -> (Bench, Arc<Tokenizer>) {
     let runner = model::load(file, &options).expect("a sound model");
     let tokenizer = Arc::new(Tokenizer::from_gguf(file).expect("a sound vocabulary"));
     let limits = EngineLimits {
+        prompt_rows_max: 64,
         step_tokens_max: manner.step_tokens_max,
         num_sequences_max: 32,
         context_max: 2048,

@@ -36,6 +36,7 @@ pub struct Alphabet {
 impl Setup {
     pub fn new() -> Setup {
         let limits = EngineLimits {
+            prompt_rows_max: 64,
             step_tokens_max: 64,
             num_sequences_max: 8,
             context_max: CONTEXT,

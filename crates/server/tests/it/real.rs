@@ -28,6 +28,7 @@ fn load() -> Result<LoadedModel, LoadError> {
     let runner = model::load(&file, &options)?;
     let shape = runner.shape().clone();
     let limits = EngineLimits {
+        prompt_rows_max: 64,
         step_tokens_max: 64,
         num_sequences_max: 8,
         context_max: shape.context_max,
