@@ -6,13 +6,18 @@
 //! bit: every product is exact in an `f32` (11 bits of a half, up to 7 of a scale, up to 7 of a code, never more than
 //! 24 together), so only the addition of a minimum rounds, and the reference adds the same two numbers.
 //!
-//! Not here: packing for a processor, arithmetic on packed weights, quantising.
+//! The way back, for models that are quantised while they are loaded, is [`encode`].
+//!
+//! Not here: packing for a processor, arithmetic on packed weights.
 //!
 //! Source: the block structs and `dequantize_row_*` of GGML, <https://github.com/ggml-org/ggml>.
 
 mod blocks;
+mod encode;
 
 use half::{bf16, f16};
+
+pub use encode::{EncodeError, encode};
 
 use crate::GgmlType;
 
