@@ -32,7 +32,9 @@ impl Admission<'_> {
         self.expect_places("n", num_answers)?;
         let tokens =
             self.encode_chat(&request.messages, request.turn, &request.template_variables)?;
-        self.request("messages", tokens, &request.generation)
+        let sequence = self.request("messages", tokens, &request.generation)?;
+        self.expect_scores_fit(std::slice::from_ref(&sequence), &request.generation)?;
+        Ok(sequence)
     }
 
     /// Each prompt is a sequence of its own.
@@ -53,6 +55,7 @@ impl Admission<'_> {
         let sequences = request.prompts.iter().map(admit);
         let sequences = sequences.collect::<Result<Vec<_>, _>>()?;
         self.expect_prompt_tokens_fit(&sequences)?;
+        self.expect_scores_fit(&sequences, &request.generation)?;
         Ok(sequences)
     }
 
@@ -86,6 +89,32 @@ impl Admission<'_> {
             sequences.len(),
         );
         Err(for_model("prompt", reason))
+    }
+
+    /// A small request must not ask for an answer of a gigabyte.
+    fn expect_scores_fit(
+        &self,
+        sequences: &[engine::Request],
+        generation: &Generation,
+    ) -> Result<(), Refusal> {
+        let tells = |sequence: &engine::Request| {
+            let num_top = sequence.logprobs.prompt?;
+            Some(sequence.prompt.len().saturating_mul(num_top as usize + 1))
+        };
+        let num_told: usize = sequences.iter().filter_map(tells).sum();
+        let num_told = num_told.saturating_mul(generation.answers.num_kept);
+        let num_told_max = self.limits.num_prompt_logprobs_max;
+        if num_told <= num_told_max {
+            return Ok(());
+        }
+        let param = match generation.report.prompt_logprobs {
+            Some(_) => "prompt_logprobs",
+            None => "logprobs",
+        };
+        let reason = format!(
+            "asks for {num_told} log-probabilities of prompt tokens in all choices, at most {num_told_max} are told"
+        );
+        Err(for_model(param, reason))
     }
 
     /// The tokens of a conversation; message text never becomes control tokens.

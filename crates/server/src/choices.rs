@@ -9,6 +9,7 @@
 //! Not here: what a happening looks like on the wire (`dialect`).
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,6 +31,8 @@ pub(crate) struct Choices {
     serving: Arc<Serving>,
     matched_stop: MatchedStop,
     choices: Vec<Choice>,
+    /// Choices of each prompt.
+    num_answers: usize,
     /// Where to look first next time, so that no choice starves another.
     next_idx: usize,
     /// Fires when the server can wait no longer for the engine.
@@ -40,6 +43,7 @@ struct Choice {
     /// `None` once it ended.
     events: Option<EventStream>,
     parser: OutputParser,
+    prompt: PromptScores,
     /// How it ended, while that was not told yet.
     ended: Option<Ended>,
     /// 0 for all but one of the answers to a prompt: it is counted once.
@@ -49,6 +53,20 @@ struct Choice {
     num_completion: u64,
 }
 
+/// Where the log-probabilities of a choice's prompt are. The engine gives them to the first
+/// of the answers to a prompt; the others wait for it, since they come before any news.
+#[derive(Debug)]
+enum PromptScores {
+    /// Nobody asked, or they were told.
+    Done,
+    /// The engine gives them with this choice's events.
+    Own,
+    /// This choice's first sibling will have them.
+    Awaited,
+    /// Here they are.
+    Here(Arc<Vec<TokenLogprobs>>),
+}
+
 /// What happened to a choice.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Happening {
@@ -56,7 +74,7 @@ pub(crate) enum Happening {
     Started,
     /// Log-probabilities of its whole prompt, if the request wants them: one per prompt
     /// token after the first, before any news.
-    Prompt(Vec<TokenLogprobs>),
+    Prompt(Arc<Vec<TokenLogprobs>>),
     /// More of the answer.
     News(News),
     /// It ended by itself; everything of it was told.
@@ -127,16 +145,26 @@ impl Choices {
             parser,
             matched_stop,
         } = ask;
+        let num_answers = u32::try_from(answers.num_made)
+            .ok()
+            .and_then(NonZeroU32::new);
+        let num_answers = num_answers.expect("the API bounds it, and it is at least 1");
         let mut choices = Vec::with_capacity(requests.len() * answers.num_made);
         // On the first refusal the earlier ones are dropped, and so cancelled.
         for request in requests {
             let num_prompt = request.prompt.len() as u64;
-            let streams = submit_group(&serving.engine, &request, answers.num_made)?;
+            let scores = request.logprobs.prompt.is_some();
+            let streams = serving.engine.submit_group(request, num_answers)?;
             for (answer_idx, events) in streams.into_iter().enumerate() {
                 shared.metrics.arrived();
                 choices.push(Choice {
                     events: Some(events),
                     parser: parser.clone(),
+                    prompt: match (scores, answer_idx) {
+                        (false, _) => PromptScores::Done,
+                        (true, 0) => PromptScores::Own,
+                        (true, _) => PromptScores::Awaited,
+                    },
                     ended: None,
                     num_prompt: if answer_idx == 0 { num_prompt } else { 0 },
                     num_cached: 0,
@@ -148,6 +176,7 @@ impl Choices {
             serving: Arc::clone(serving),
             matched_stop,
             choices,
+            num_answers: answers.num_made,
             next_idx: 0,
             cut: Box::pin(shared.cut.clone().cancelled_owned()),
         })
@@ -188,6 +217,17 @@ impl Choices {
                 self.next_idx = idx + 1;
                 return Poll::Ready(Some((idx, Happening::Ended(ended))));
             }
+            match self.prompt_of_sibling(idx) {
+                None => (),
+                Some(Poll::Ready(logprobs)) => {
+                    return Poll::Ready(Some((idx, Happening::Prompt(logprobs))));
+                }
+                // Its sibling's events wake this, too.
+                Some(Poll::Pending) => {
+                    running = Some(idx);
+                    continue;
+                }
+            }
             while let Some(events) = &mut self.choices[idx].events {
                 match Pin::new(events).poll_next(context) {
                     Poll::Pending => {
@@ -212,6 +252,27 @@ impl Choices {
         Poll::Ready(Some((idx, Happening::Broken(Broken::ShuttingDown))))
     }
 
+    /// The log-probabilities that the first of the answers to a prompt was given for all;
+    /// `None` if this choice does not wait for them.
+    fn prompt_of_sibling(&mut self, idx: usize) -> Option<Poll<Arc<Vec<TokenLogprobs>>>> {
+        let first_idx = idx - idx % self.num_answers;
+        let first_has_ended = self.choices[first_idx].events.is_none();
+        let scores = &mut self.choices[idx].prompt;
+        match std::mem::replace(scores, PromptScores::Done) {
+            PromptScores::Here(logprobs) => Some(Poll::Ready(logprobs)),
+            // An answer whose sibling was given up without a word will hear the same itself.
+            PromptScores::Awaited if first_has_ended => None,
+            PromptScores::Awaited => {
+                *scores = PromptScores::Awaited;
+                Some(Poll::Pending)
+            }
+            other @ (PromptScores::Done | PromptScores::Own) => {
+                *scores = other;
+                None
+            }
+        }
+    }
+
     /// Counts an event, and tells what a client should hear of it.
     fn take(&mut self, idx: usize, event: Option<Event>) -> Option<Happening> {
         let choice = &mut self.choices[idx];
@@ -234,7 +295,14 @@ impl Choices {
                     logprobs,
                 }))
             }
-            Some(Event::Prompt { logprobs }) => Some(Happening::Prompt(logprobs)),
+            Some(Event::Prompt { logprobs }) => {
+                choice.prompt = PromptScores::Done;
+                let logprobs = Arc::new(logprobs);
+                for sibling in &mut self.choices[idx + 1..idx + self.num_answers] {
+                    sibling.prompt = PromptScores::Here(Arc::clone(&logprobs));
+                }
+                Some(Happening::Prompt(logprobs))
+            }
             Some(Event::Finished(finished)) => {
                 choice.events = None;
                 if choice.num_prompt > 0 {
@@ -326,20 +394,4 @@ fn stop_reason(cause: &StopCause) -> Option<StopReason> {
         StopCause::TokenId(token) => Some(StopReason::Token(token.0)),
         StopCause::String(text) => Some(StopReason::Text(text.clone())),
     }
-}
-
-/// `num_answers` answers to one prompt.
-fn submit_group(
-    engine: &engine::EngineHandle,
-    request: &engine::Request,
-    num_answers: usize,
-) -> Result<Vec<EventStream>, AdmitError> {
-    let submit = |answer_idx: usize| {
-        let mut request = request.clone();
-        // The same seed would say the same again.
-        let seed = request.sampling.seed;
-        request.sampling.seed = seed.map(|seed| seed.wrapping_add(answer_idx as u64));
-        engine.submit(request)
-    };
-    (0..num_answers).map(submit).collect()
 }

@@ -32,6 +32,9 @@ pub struct Limits {
     pub prepare_wait: Duration,
     /// Answer limit of a request that names none (the context may allow less).
     pub answer_tokens_default: u32,
+    /// Log-probabilities of prompts that one answer may tell: each is a name and a number in
+    /// memory and on the wire.
+    pub num_prompt_logprobs_max: usize,
     /// A waiting stream shows life this often: proxies cut silent connections, and a
     /// long prompt can take minutes on a CPU.
     pub keep_alive: Duration,
@@ -67,6 +70,8 @@ impl Limits {
         num_preparing_max: 2,
         prepare_wait: Duration::from_secs(10),
         answer_tokens_default: 4096,
+        // A prompt of 100 thousand tokens with 20 of the likeliest, or 64 of a thousand with 20.
+        num_prompt_logprobs_max: 1 << 21,
         keep_alive: Duration::from_secs(10),
         write_stall: Duration::from_secs(60),
         retry_after: Duration::from_secs(2),

@@ -120,7 +120,7 @@ impl Frames {
         let (usage, out) = (self.choices.usage(), &mut self.out);
         match happening {
             Happening::Started => self.dialect.started(idx),
-            Happening::Prompt(logprobs) => self.dialect.prompt(idx, logprobs, usage, out),
+            Happening::Prompt(logprobs) => self.dialect.prompt(idx, &logprobs, usage, out),
             Happening::News(news) => self.dialect.news(idx, news, usage, out),
             Happening::Ended(ended) => self.dialect.ended(idx, ended, usage, out),
             Happening::Broken(broken) => self.write_broken(idx, &broken),

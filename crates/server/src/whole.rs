@@ -19,7 +19,7 @@ use crate::state::Shared;
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     /// Of the prompt, if the request wants them: one per token after the first.
-    pub prompt_logprobs: Option<Vec<TokenLogprobs>>,
+    pub prompt_logprobs: Option<Arc<Vec<TokenLogprobs>>>,
     /// Neighbours of the same kind are joined.
     pub parts: Vec<Part>,
     pub tokens: Vec<TokenId>,

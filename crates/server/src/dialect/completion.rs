@@ -206,8 +206,8 @@ impl Dialect for Completion {
         self.meter.started();
     }
 
-    fn prompt(&mut self, idx: usize, logprobs: Vec<TokenLogprobs>, usage: Usage, out: &mut Out) {
-        let (told, behind) = self.echo(idx, &logprobs);
+    fn prompt(&mut self, idx: usize, logprobs: &[TokenLogprobs], usage: Usage, out: &mut Out) {
+        let (told, behind) = self.echo(idx, logprobs);
         self.progress[idx].offsets = behind;
         let text = self.prompt_of(idx).text.clone();
         let said = Said {
@@ -317,7 +317,7 @@ impl Dialect for Completion {
 impl Completion {
     /// A whole choice.
     fn choice<'a>(&'a self, idx: usize, choice: &Collected, text: &'a str) -> CompletionChoice<'a> {
-        let of_prompt = choice.prompt_logprobs.as_deref();
+        let of_prompt = choice.prompt_logprobs.as_deref().map(Vec::as_slice);
         let logprobs = self.report.logprobs.map(|num_top| {
             let (mut told, mut offsets) = match self.echoes() {
                 true => {

@@ -36,14 +36,7 @@ pub(crate) trait Dialect: Send {
     fn started(&mut self, _idx: usize) {}
 
     /// The prompt's log-probabilities, which only a dialect hears that asked for them.
-    fn prompt(
-        &mut self,
-        _idx: usize,
-        _logprobs: Vec<TokenLogprobs>,
-        _usage: Usage,
-        _out: &mut Out,
-    ) {
-    }
+    fn prompt(&mut self, _idx: usize, _logprobs: &[TokenLogprobs], _usage: Usage, _out: &mut Out) {}
 
     /// There is more of a choice.
     fn news(&mut self, idx: usize, news: News, usage: Usage, out: &mut Out);

@@ -10,7 +10,7 @@ use crate::harness::{Running, Setup, chat, refusal, tiny};
 use crate::http::Frame;
 
 /// What the scripted model's logits make of `token` where `next` follows.
-fn logprob(token: u32, next: u32) -> f64 {
+pub fn logprob(token: u32, next: u32) -> f64 {
     let vocab = tiny().0.vocab() as u32;
     let logit = |id: u32| match id == next {
         true => 9.0,
@@ -21,13 +21,13 @@ fn logprob(token: u32, next: u32) -> f64 {
 }
 
 /// The token of a single byte.
-fn byte(byte: u8) -> u32 {
+pub fn byte(byte: u8) -> u32 {
     let tokenizer = tiny().0;
     let is = |id: &u32| tokenizer.token_bytes(TokenId(*id)) == Some(&[byte][..]);
     (0..tokenizer.vocab() as u32).find(is).unwrap()
 }
 
-fn close(told: &Value, expected: f64) {
+pub fn close(told: &Value, expected: f64) {
     let told = told.as_f64().unwrap_or_else(|| panic!("{told}"));
     assert!((told - expected).abs() < 1e-4, "{told} is not {expected}");
 }
@@ -161,7 +161,7 @@ fn streamed(running: &Running, path: &str, body: &Value) -> (Vec<Value>, String)
 }
 
 /// Completions' four lists as one list of rows.
-fn rows(logprobs: &Value) -> Vec<Value> {
+pub fn rows(logprobs: &Value) -> Vec<Value> {
     let tokens = logprobs["tokens"].as_array().map_or(0, Vec::len);
     let row = |idx: usize| {
         json!([

@@ -9,6 +9,7 @@ mod several; // the model
 mod auth;
 mod cancellation;
 mod completions;
+mod echo;
 mod errors;
 mod http2;
 mod lifecycle;

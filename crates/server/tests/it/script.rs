@@ -147,11 +147,17 @@ impl Runner for Script {
         }
         let vocab = self.shape.vocab;
         self.values.clear();
-        let mut row = 0;
+        let mut end = 0;
         for sequence in &batch.sequences {
-            row += sequence.num_tokens;
-            if sequence.logits == LogitRows::Last {
-                let next = self.next[batch.tokens[row - 1] as usize] as usize;
+            let start = end;
+            end += sequence.num_tokens;
+            let rows = match sequence.logits {
+                LogitRows::None => end..end,
+                LogitRows::Last => end - 1..end,
+                LogitRows::All => start..end,
+            };
+            for row in rows {
+                let next = self.next[batch.tokens[row] as usize] as usize;
                 let logit = |id| {
                     if id == next {
                         9.0
