@@ -11,8 +11,11 @@
 mod template;
 mod tokenizer;
 
+mod folder;
+
 mod stream;
 
+pub use folder::{FolderError, FolderText};
 pub use stream::{Pushed, TextStream};
-pub use template::{ChatTemplate, Rendered, TemplateError};
-pub use tokenizer::{SpecialText, TokenId, Tokenizer, TokenizerError};
+pub use template::{ChatTemplate, Conversation, PromptEnding, Rendered, TemplateError};
+pub use tokenizer::{SpecialText, TextEnds, TokenId, Tokenizer, TokenizerError};

@@ -12,6 +12,7 @@
 //!
 //! Source: `transformers` (`utils/chat_template_utils.py`), <https://jinja.palletsprojects.com>.
 
+mod continued;
 mod guard;
 mod messages;
 mod python;
@@ -105,9 +106,36 @@ pub struct Rendered {
     pub plain: Vec<Range<usize>>,
 }
 
+/// What a template is rendered with.
+#[derive(Clone, Copy, Debug)]
+pub struct Conversation<'a> {
+    /// OpenAI message objects.
+    pub messages: &'a [Value],
+    /// OpenAI tool objects. Without any, the template's `tools` is none.
+    pub tools: &'a [Value],
+    /// How the prompt ends.
+    pub ending: PromptEnding,
+    /// Further variables (`enable_thinking`, `documents`, …). They cannot replace the messages, the ending or, where
+    /// there are any, the tools.
+    pub variables: &'a Map<String, Value>,
+}
+
+/// How a prompt ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptEnding {
+    /// With the opening of the assistant's turn (`add_generation_prompt`).
+    OpenTurn,
+    /// After the last message.
+    AfterMessages,
+    /// Within the last message, whose text the model goes on with (`continue_final_message`).
+    WithinFinalMessage,
+}
+
 /// A compiled template. Shared freely between threads.
 pub struct ChatTemplate {
     environment: Environment<'static>,
+    /// What conversations with tools are rendered with, if the model has another template for them.
+    for_tools: Option<Box<ChatTemplate>>,
     /// Variables every rendering gets.
     constants: Map<String, Value>,
     guard: ControlGuard,
@@ -151,6 +179,7 @@ impl ChatTemplate {
         }
         let mut template = ChatTemplate {
             environment,
+            for_tools: None,
             constants,
             guard: ControlGuard::new(control_texts, source),
             shape: MessageShape::AS_GIVEN,
@@ -165,10 +194,47 @@ impl ChatTemplate {
     /// The same template, with another clock for `strftime_now`.
     pub fn with_clock(
         mut self,
-        clock: impl Fn() -> SystemTime + Send + Sync + 'static,
+        clock: impl Fn() -> SystemTime + Clone + Send + Sync + 'static,
     ) -> ChatTemplate {
+        let for_tools = self.for_tools.take();
+        self.for_tools = for_tools.map(|template| Box::new(template.with_clock(clock.clone())));
         python::set_clock(&mut self.environment, clock);
         self
+    }
+
+    /// The same template, but conversations with tools are rendered with `template`: some models come with a
+    /// second one, called `tool_use`.
+    pub fn with_tool_use(mut self, template: ChatTemplate) -> ChatTemplate {
+        self.for_tools = Some(Box::new(template));
+        self
+    }
+
+    /// Renders a conversation.
+    ///
+    /// Everything [`ChatTemplate::render`] says about the shape of messages holds here, too.
+    ///
+    /// # Errors
+    ///
+    /// [`TemplateError::Refused`] and [`TemplateError::TooMuch`]. The final message can only be continued if it has
+    /// text, and the template writes that text as it is (but for white space around it).
+    pub fn render_conversation(
+        &self,
+        conversation: &Conversation<'_>,
+    ) -> Result<Rendered, TemplateError> {
+        let mut variables = conversation.variables.clone();
+        if !conversation.tools.is_empty() {
+            variables.insert("tools".to_owned(), conversation.tools.into());
+        }
+        let template = match &self.for_tools {
+            Some(for_tools) if !conversation.tools.is_empty() => for_tools,
+            _ => self,
+        };
+        let opens_turn = conversation.ending == PromptEnding::OpenTurn;
+        let rendered = template.render(conversation.messages, opens_turn, &variables)?;
+        match conversation.ending {
+            PromptEnding::WithinFinalMessage => continued::cut(rendered, conversation.messages),
+            PromptEnding::OpenTurn | PromptEnding::AfterMessages => Ok(rendered),
+        }
     }
 
     /// Renders `messages` (OpenAI message objects). `extra` are further template

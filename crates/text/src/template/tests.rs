@@ -289,3 +289,77 @@ fn the_keys_of_messages_are_found_whatever_the_control_tokens_are() {
     // What was typed is still no token.
     assert_eq!(rendered.plain, [2..3, 6..13]);
 }
+
+const TURNS: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</{{ m.role }}>{% endfor %}{{ '<assistant>' if add_generation_prompt }}{{ tools | tojson if tools else '' }}";
+
+fn ending_in(source: &str, ending: PromptEnding, last: Value) -> Result<String, TemplateError> {
+    let messages = [
+        json!({"role": "user", "content": "hi"}),
+        json!({"role": "assistant", "content": last}),
+    ];
+    let conversation = Conversation {
+        messages: &messages,
+        tools: &[],
+        ending,
+        variables: &Map::new(),
+    };
+    let rendered = compile(source).render_conversation(&conversation)?;
+    Ok(rendered.text)
+}
+
+#[test]
+fn a_final_message_is_continued_right_behind_its_text() {
+    let ending = PromptEnding::WithinFinalMessage;
+    let source = TURNS.replace(" | trim", "");
+    for (source, last, expected) in [
+        (TURNS, json!(" Sure: "), "<user>hi</user><assistant>Sure:"),
+        (
+            &*source,
+            json!(" Sure: "),
+            "<user>hi</user><assistant> Sure: ",
+        ),
+        (&*source, json!("hi"), "<user>hi</user><assistant>hi"),
+    ] {
+        assert_eq!(ending_in(source, ending, last).unwrap(), expected);
+    }
+    for (source, last, words) in [
+        (TURNS, json!(null), "it has no text"),
+        (
+            "{% for m in messages %}{{ m.content | upper }}{% endfor %}",
+            json!("sure"),
+            "as it is",
+        ),
+    ] {
+        let error = ending_in(source, ending, last).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn the_two_other_endings_are_with_and_without_an_open_turn() {
+    let ending = |ending| ending_in(TURNS, ending, json!("yes")).unwrap();
+    let closed = "<user>hi</user><assistant>yes</assistant>";
+    assert_eq!(ending(PromptEnding::AfterMessages), closed);
+    assert_eq!(
+        ending(PromptEnding::OpenTurn),
+        format!("{closed}<assistant>")
+    );
+}
+
+#[test]
+fn a_conversation_with_tools_is_rendered_with_the_template_for_tools() {
+    let template = compile("plain {{ tools is none }}")
+        .with_tool_use(compile("{{ tools | map(attribute='type') | join }}"));
+    let tools = [json!({"type": "function"})];
+    let rendered = |tools: &[Value]| {
+        let conversation = Conversation {
+            messages: &[],
+            tools,
+            ending: PromptEnding::OpenTurn,
+            variables: &Map::new(),
+        };
+        template.render_conversation(&conversation).unwrap().text
+    };
+    assert_eq!(rendered(&[]), "plain True");
+    assert_eq!(rendered(&tools), "function");
+}

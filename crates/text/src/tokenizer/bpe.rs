@@ -26,7 +26,8 @@ pub(super) struct Bpe {
     unknown: Option<TokenId>,
 }
 
-struct Merges(HashMap<(TokenId, TokenId), Merge>);
+/// Pairs that join, and what they become.
+pub(super) struct Merges(HashMap<(TokenId, TokenId), Merge>);
 
 struct Merge {
     rank: u32,
@@ -84,33 +85,82 @@ impl Bpe {
 impl Merges {
     fn from_gguf(file: &Gguf, vocabulary: &Vocabulary) -> Result<Merges, TokenizerError> {
         let lines: Strings<'_> = require(file, MERGES_KEY)?;
-        let mut merges = HashMap::with_capacity(lines.len());
-        let mut joined = String::new();
-        for (rank, line) in (0..).zip(lines) {
-            let bad = |reason: &str| {
-                let line = String::from_utf8_lossy(line);
-                TokenizerError::bad_key(MERGES_KEY, format!("merge {rank} ({line:?}) {reason}"))
-            };
+        let mut merges = MergesBuilder::new(MERGES_KEY, vocabulary, lines.len());
+        for line in lines {
             let pair = std::str::from_utf8(line)
                 .ok()
                 .and_then(|line| line.split_once(' '));
-            let (left, right) = pair.ok_or_else(|| bad("is not two texts and a space"))?;
-            joined.clear();
-            joined.push_str(left);
-            joined.push_str(right);
-            let find = |text: &str| {
-                let unknown = || bad(&format!("names {text:?}, which is no token"));
-                vocabulary.find(text).ok_or_else(unknown)
-            };
-            let (left, right) = (find(left)?, find(right)?);
-            find(&joined)?;
-            // A merge that spells a control token would let anybody type one.
-            if let Some(token) = vocabulary.find_typed(&joined) {
-                let merge = Merge { rank, token };
-                merges.entry((left, right)).or_insert(merge);
-            }
+            let pair = pair.ok_or_else(|| merges.not_a_pair(&String::from_utf8_lossy(line)))?;
+            merges.push(pair)?;
         }
-        Ok(Merges(merges))
+        Ok(merges.done())
+    }
+}
+
+/// Reads merges in the order of their ranks.
+pub(super) struct MergesBuilder<'a> {
+    key: &'static str,
+    vocabulary: &'a Vocabulary,
+    merges: HashMap<(TokenId, TokenId), Merge>,
+    num_merges: u32,
+    joined: String,
+}
+
+impl<'a> MergesBuilder<'a> {
+    pub(super) fn new(
+        key: &'static str,
+        vocabulary: &'a Vocabulary,
+        num_merges: usize,
+    ) -> MergesBuilder<'a> {
+        MergesBuilder {
+            key,
+            vocabulary,
+            merges: HashMap::with_capacity(num_merges),
+            num_merges: 0,
+            joined: String::new(),
+        }
+    }
+
+    /// Adds the next pair. The first of equal ones counts.
+    pub(super) fn push(&mut self, (left, right): (&str, &str)) -> Result<(), TokenizerError> {
+        let find = |text: &str| {
+            self.vocabulary.find(text).ok_or_else(|| {
+                let reason = format!("names {text:?}, which is no token");
+                self.bad(&format!("{left} {right}"), &reason)
+            })
+        };
+        let pair = (find(left)?, find(right)?);
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        joined.push_str(left);
+        joined.push_str(right);
+        let is_known = self.vocabulary.find(&joined).is_some();
+        let typed = self.vocabulary.find_typed(&joined);
+        if !is_known {
+            let reason = format!("names {joined:?}, which is no token");
+            return Err(self.bad(&format!("{left} {right}"), &reason));
+        }
+        self.joined = joined;
+        // A merge that spells a control token would let anybody type one.
+        if let Some(token) = typed {
+            let rank = self.num_merges;
+            self.merges.entry(pair).or_insert(Merge { rank, token });
+        }
+        self.num_merges += 1;
+        Ok(())
+    }
+
+    pub(super) fn not_a_pair(&self, line: &str) -> TokenizerError {
+        self.bad(line, "is not two texts and a space")
+    }
+
+    fn bad(&self, line: &str, reason: &str) -> TokenizerError {
+        let rank = self.num_merges;
+        TokenizerError::bad_key(self.key, format!("merge {rank} ({line:?}) {reason}"))
+    }
+
+    pub(super) fn done(self) -> Merges {
+        Merges(self.merges)
     }
 }
 
@@ -149,7 +199,7 @@ pub(super) fn pieces(vocabulary: &Vocabulary) -> Pieces {
 }
 
 /// Bytes that are printable in Latin-1 are written as they are, the other 68 as U+0100 and following.
-fn char_of_byte(byte: u8) -> char {
+pub(super) fn char_of_byte(byte: u8) -> char {
     let number = match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => u32::from(byte),
         0..=b' ' => 0x100 + u32::from(byte),
@@ -159,7 +209,7 @@ fn char_of_byte(byte: u8) -> char {
     char::from_u32(number).expect("below the surrogates")
 }
 
-fn byte_of_char(character: char) -> Option<u8> {
+pub(super) fn byte_of_char(character: char) -> Option<u8> {
     let number = u32::from(character);
     let byte = match number {
         0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => number,

@@ -24,12 +24,21 @@ mod split;
 mod spm;
 mod vocabulary;
 
+mod json;
+mod normalize;
+mod pattern;
+mod pipeline;
+mod pre;
+
 use std::fmt;
 use std::ops::Range;
 
 use formats::gguf::{FromValue, Gguf, GgufError};
 
 use bpe::Bpe;
+pub use json::TextEnds;
+use pipeline::Pipeline;
+use pre::{Position, SpacePrefix};
 use specials::SpecialFinder;
 use spm::SentencePiece;
 use vocabulary::{Pieces, TokenKind, Vocabulary};
@@ -91,7 +100,10 @@ pub struct Tokenizer {
     user_defined: SpecialFinder,
     bos: Option<TokenId>,
     eos: Option<TokenId>,
-    bos_rule: BosRule,
+    /// What prompts begin with.
+    prefix: Vec<TokenId>,
+    /// What finished texts end with.
+    suffix: Vec<TokenId>,
     end_tokens: Vec<TokenId>,
 }
 
@@ -101,7 +113,7 @@ impl fmt::Debug for Tokenizer {
         f.debug_struct("Tokenizer")
             .field("num_tokens", &self.vocab())
             .field("bos", &self.bos)
-            .field("bos_rule", &self.bos_rule)
+            .field("prefix", &self.prefix)
             .field("end_tokens", &self.end_tokens)
             .finish_non_exhaustive()
     }
@@ -111,6 +123,7 @@ impl fmt::Debug for Tokenizer {
 enum Model {
     Bpe(Bpe),
     SentencePiece(SentencePiece),
+    Pipeline(Box<Pipeline>),
 }
 
 /// Whether the model was trained on texts that begin with the BOS token.
@@ -181,9 +194,13 @@ impl Tokenizer {
             vocabulary,
             pieces,
             model,
+            prefix: match bos_rule {
+                BosRule::Add => bos.into_iter().collect(),
+                BosRule::Leave => Vec::new(),
+            },
+            suffix: Vec::new(),
             bos,
             eos,
-            bos_rule,
         })
     }
 
@@ -220,6 +237,7 @@ impl Tokenizer {
     pub fn decode(&self, tokens: &[TokenId], special: SpecialText) -> String {
         let mut bytes = Vec::new();
         let mut after_special = true;
+        let space_prefix = self.space_prefix();
         for &token in tokens {
             let Some(kind) = self.vocabulary.kind(token) else {
                 continue;
@@ -230,12 +248,18 @@ impl Tokenizer {
                     bytes.extend_from_slice(self.vocabulary.text(token).as_bytes());
                 }
             } else {
-                if after_special && self.adds_space_prefix() && !kind.is_user_defined() {
+                if after_special && space_prefix != SpacePrefix::Never && !kind.is_user_defined() {
                     piece = piece.strip_prefix(b" ").unwrap_or(piece);
                 }
                 bytes.extend_from_slice(piece);
             }
-            after_special = kind.is_control() || kind.is_user_defined();
+            after_special = match space_prefix {
+                // A beginning stays one behind BOS.
+                SpacePrefix::First => after_special && kind.is_control(),
+                SpacePrefix::Always | SpacePrefix::Never => {
+                    kind.is_control() || kind.is_user_defined()
+                }
+            };
         }
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -282,23 +306,33 @@ impl Tokenizer {
         self.eos
     }
 
+    /// What a prompt of its own begins with: mostly BOS, or nothing.
+    pub fn prompt_prefix(&self) -> &[TokenId] {
+        &self.prefix
+    }
+
+    /// What the tokenizer puts behind a *finished* text, for models that were trained to see the end of one, such as
+    /// those that embed. A prompt is to be continued, so no function here adds it.
+    pub fn finished_suffix(&self) -> &[TokenId] {
+        &self.suffix
+    }
+
     /// Number of tokens.
     pub fn vocab(&self) -> usize {
         self.vocabulary.len()
     }
 
-    fn adds_space_prefix(&self) -> bool {
+    fn space_prefix(&self) -> SpacePrefix {
         match &self.model {
-            Model::Bpe(_) => false,
-            Model::SentencePiece(spm) => spm.adds_space_prefix(),
+            Model::Bpe(_) => SpacePrefix::Never,
+            Model::SentencePiece(spm) => spm.space_prefix(),
+            Model::Pipeline(pipeline) => pipeline.space_prefix,
         }
     }
 
     fn with_bos(&self, mut tokens: Vec<TokenId>) -> Vec<TokenId> {
-        if let (BosRule::Add, Some(bos)) = (self.bos_rule, self.bos)
-            && tokens.first() != Some(&bos)
-        {
-            tokens.insert(0, bos);
+        if !tokens.starts_with(&self.prefix) {
+            tokens.splice(0..0, self.prefix.iter().copied());
         }
         tokens
     }
@@ -315,34 +349,41 @@ impl Tokenizer {
             .zip(starts.chain(std::iter::once(text.len())));
         for (gap_start, gap_end) in gaps {
             for (range, control) in self.controls.find_in(&text[gap_start..gap_end]) {
-                self.encode_ordinary(&text[ordinary..gap_start + range.start], &mut tokens);
+                self.encode_ordinary(text, ordinary..gap_start + range.start, &mut tokens);
                 tokens.push(control);
                 ordinary = gap_start + range.end;
             }
         }
-        self.encode_ordinary(&text[ordinary..], &mut tokens);
+        self.encode_ordinary(text, ordinary..text.len(), &mut tokens);
         tokens
     }
 
-    /// Encodes text without control tokens.
-    fn encode_ordinary(&self, text: &str, tokens: &mut Vec<TokenId>) {
-        let mut ordinary = 0;
-        for (range, user_defined) in self.user_defined.find_in(text) {
-            self.encode_plain(&text[ordinary..range.start], tokens);
+    /// Encodes a part of `text` without control tokens.
+    fn encode_ordinary(&self, text: &str, part: Range<usize>, tokens: &mut Vec<TokenId>) {
+        let Range { start, end } = part;
+        let mut ordinary = start;
+        for (range, user_defined) in self.user_defined.find_in(&text[start..end]) {
+            self.encode_plain(text, ordinary..start + range.start, tokens);
             tokens.push(user_defined);
-            ordinary = range.end;
+            ordinary = start + range.end;
         }
-        self.encode_plain(&text[ordinary..], tokens);
+        self.encode_plain(text, ordinary..end, tokens);
     }
 
-    /// Encodes text without any special tokens.
-    fn encode_plain(&self, text: &str, tokens: &mut Vec<TokenId>) {
-        if text.is_empty() {
+    /// Encodes a part of `text` without any special tokens.
+    fn encode_plain(&self, text: &str, part: Range<usize>, tokens: &mut Vec<TokenId>) {
+        if part.is_empty() {
             return;
         }
+        let position = match part.start {
+            0 => Position::Beginning,
+            _ => Position::Later,
+        };
+        let text = &text[part];
         match &self.model {
             Model::Bpe(bpe) => bpe.encode(&self.vocabulary, text, tokens),
             Model::SentencePiece(spm) => spm.encode(&self.vocabulary, text, tokens),
+            Model::Pipeline(pipeline) => pipeline.encode(&self.vocabulary, text, position, tokens),
         }
     }
 }

@@ -16,33 +16,85 @@ pub(super) struct SpecialFinder {
     /// `None` if there are no such tokens.
     automaton: Option<AhoCorasick>,
     /// Token of each pattern.
-    tokens: Vec<TokenId>,
+    tokens: Vec<(TokenId, Habits)>,
+}
+
+/// What a token does to the text around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Habits {
+    /// Takes the white space before it.
+    pub(super) takes_left: bool,
+    /// Takes the white space behind it.
+    pub(super) takes_right: bool,
+    /// Is none within a word.
+    pub(super) stands_alone: bool,
+}
+
+impl Habits {
+    pub(super) const NONE: Habits = Habits {
+        takes_left: false,
+        takes_right: false,
+        stands_alone: false,
+    };
 }
 
 impl SpecialFinder {
+    /// Finds the tokens of a vocabulary by their own texts.
     pub(super) fn new(
         vocabulary: &Vocabulary,
         wanted: impl Fn(TokenKind) -> bool,
     ) -> SpecialFinder {
-        let tokens: Vec<TokenId> = vocabulary
-            .tokens_of(wanted)
-            .filter(|&token| !vocabulary.text(token).is_empty())
-            .collect();
-        let texts = tokens.iter().map(|&token| vocabulary.text(token));
+        let tokens = vocabulary.tokens_of(wanted);
+        SpecialFinder::of(tokens.map(|token| (vocabulary.text(token), token, Habits::NONE)))
+    }
+
+    /// Finds each token by the text beside it; empty texts are never found.
+    pub(super) fn of<T: AsRef<str>>(
+        tokens: impl Iterator<Item = (T, TokenId, Habits)>,
+    ) -> SpecialFinder {
+        let tokens = tokens.filter(|(text, ..)| !text.as_ref().is_empty());
+        let (texts, tokens): (Vec<T>, Vec<(TokenId, Habits)>) = tokens
+            .map(|(text, token, habits)| (text, (token, habits)))
+            .unzip();
         let automaton = (!tokens.is_empty()).then(|| {
             AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
-                .build(texts)
+                .build(texts.iter().map(AsRef::as_ref))
                 .expect("a vocabulary is far below 2^31 states")
         });
         SpecialFinder { automaton, tokens }
     }
 
-    /// Non-overlapping occurrences from left to right.
+    /// Occurrences from left to right that do not overlap.
     pub(super) fn find_in(&self, text: &str) -> impl Iterator<Item = (Range<usize>, TokenId)> {
         let matches = self.automaton.iter().flat_map(move |it| it.find_iter(text));
-        matches.map(|found| (found.range(), self.tokens[found.pattern().as_usize()]))
+        // Where the occurrence before ends, with the white space it took.
+        let mut end = 0;
+        matches.filter_map(move |found| {
+            let (token, habits) = self.tokens[found.pattern().as_usize()];
+            let (before, behind) = (&text[..found.start()], &text[found.end()..]);
+            let in_word = before.ends_with(is_word) || behind.starts_with(is_word);
+            if habits.stands_alone && in_word {
+                return None;
+            }
+            let mut range = found.range();
+            if habits.takes_left {
+                range.start = before.trim_end().len();
+            }
+            if habits.takes_right {
+                range.end = text.len() - behind.trim_start().len();
+            }
+            range.start = range.start.max(end);
+            range.end = range.end.max(range.start);
+            end = range.end;
+            Some((range, token))
+        })
     }
+}
+
+/// Letters, marks, digits and connectors: `\w`.
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
 }
 
 /// Keys that name tokens which end an answer.
@@ -88,6 +140,12 @@ pub(super) fn end_tokens(
     for key in END_KEYS {
         ends.extend(token_id(file, key, vocabulary)?);
     }
+    Ok(with_known_ends(ends, vocabulary))
+}
+
+/// The tokens `named`, and those that end answers by their texts, each once.
+pub(super) fn with_known_ends(named: Vec<TokenId>, vocabulary: &Vocabulary) -> Vec<TokenId> {
+    let mut ends = named;
     let control = |text: &str| {
         let token = vocabulary.find(text)?;
         vocabulary.kind(token)?.is_control().then_some(token)
@@ -101,5 +159,5 @@ pub(super) fn end_tokens(
             distinct.push(token);
         }
     }
-    Ok(distinct)
+    distinct
 }

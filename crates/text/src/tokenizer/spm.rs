@@ -8,6 +8,7 @@
 use formats::gguf::Gguf;
 
 use super::merge::{Join, JoinRules, Merger, Symbol};
+use super::pre::SpacePrefix;
 use super::vocabulary::{Pieces, TOKEN_TYPE_KEY, TokenKind, Vocabulary, check_len};
 use super::{TokenId, TokenizerError, UNKNOWN_KEY, find, require};
 
@@ -24,13 +25,6 @@ pub(super) struct SentencePiece {
     byte_tokens: [Option<TokenId>; 256],
     unknown: Option<TokenId>,
     space_prefix: SpacePrefix,
-}
-
-/// Whether a text, and each text after a special token, is read as if it began with a space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SpacePrefix {
-    Add,
-    Leave,
 }
 
 impl SentencePiece {
@@ -51,8 +45,8 @@ impl SentencePiece {
             return Err(TokenizerError::bad_key(UNKNOWN_KEY, reason));
         }
         let space_prefix = match find::<bool>(file, ADD_SPACE_PREFIX_KEY)? {
-            Some(true) | None => SpacePrefix::Add,
-            Some(false) => SpacePrefix::Leave,
+            Some(true) | None => SpacePrefix::Always,
+            Some(false) => SpacePrefix::Never,
         };
         Ok(SentencePiece {
             ranks: scores.into_iter().map(rank_of_score).collect(),
@@ -62,14 +56,14 @@ impl SentencePiece {
         })
     }
 
-    pub(super) fn adds_space_prefix(&self) -> bool {
-        self.space_prefix == SpacePrefix::Add
+    pub(super) fn space_prefix(&self) -> SpacePrefix {
+        self.space_prefix
     }
 
     /// Appends the tokens of `text`, which follows a special token or is the first.
     pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, tokens: &mut Vec<TokenId>) {
         let mut escaped = text.replace(' ', SPACE);
-        if self.space_prefix == SpacePrefix::Add {
+        if self.space_prefix == SpacePrefix::Always {
             escaped.insert_str(0, SPACE);
         }
         let mut merger = Merger::default();
@@ -141,7 +135,9 @@ fn rank_of_score(score: f32) -> u32 {
     !ascending
 }
 
-fn byte_tokens(vocabulary: &Vocabulary) -> Result<[Option<TokenId>; 256], TokenizerError> {
+pub(super) fn byte_tokens(
+    vocabulary: &Vocabulary,
+) -> Result<[Option<TokenId>; 256], TokenizerError> {
     let mut byte_tokens = [None; 256];
     for token in vocabulary.tokens_of(|kind| kind == TokenKind::Byte) {
         byte_tokens[usize::from(byte_of(vocabulary, token)?)] = Some(token);
@@ -149,22 +145,25 @@ fn byte_tokens(vocabulary: &Vocabulary) -> Result<[Option<TokenId>; 256], Tokeni
     Ok(byte_tokens)
 }
 
-/// The byte that a token like `<0x0A>` stands for.
 fn byte_of(vocabulary: &Vocabulary, token: TokenId) -> Result<u8, TokenizerError> {
     let text = vocabulary.text(token);
-    let digits = text
-        .strip_prefix("<0x")
-        .and_then(|rest| rest.strip_suffix('>'));
+    byte_of_text(text).ok_or_else(|| {
+        let reason = format!(
+            "token {} is of type byte, but its text is {text:?}",
+            token.0
+        );
+        TokenizerError::bad_key(TOKEN_TYPE_KEY, reason)
+    })
+}
+
+/// The byte that a token like `<0x0A>` stands for.
+pub(super) fn byte_of_text(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let byte = digits.filter(|digits| digits.len() == 2).filter(is_hex);
-    byte.and_then(|digits| u8::from_str_radix(digits, 16).ok())
-        .ok_or_else(|| {
-            let reason = format!(
-                "token {} is of type byte, but its text is {text:?}",
-                token.0
-            );
-            TokenizerError::bad_key(TOKEN_TYPE_KEY, reason)
-        })
+    let digits = Some(digits)
+        .filter(|digits| digits.len() == 2)
+        .filter(is_hex)?;
+    u8::from_str_radix(digits, 16).ok()
 }
 
 /// The bytes every token stands for.

@@ -76,13 +76,7 @@ impl Vocabulary {
     pub(super) fn from_gguf(file: &Gguf) -> Result<Vocabulary, TokenizerError> {
         let texts: Strings<'_> = require(file, TOKENS_KEY)?;
         let kinds = read_kinds(file, texts.len())?;
-        let mut vocabulary = Vocabulary {
-            texts: Pieces::with_capacity(texts.len()),
-            kinds,
-            ids_by_text: HashTable::with_capacity(texts.len()),
-            hasher: DefaultHashBuilder::default(),
-            text_bytes_max: 0,
-        };
+        let mut vocabulary = Vocabulary::empty(texts.len());
         if texts.len() == 0 {
             return Err(TokenizerError::bad_key(TOKENS_KEY, "is empty"));
         }
@@ -90,33 +84,66 @@ impl Vocabulary {
             let text = std::str::from_utf8(text).map_err(|_| {
                 TokenizerError::bad_key(TOKENS_KEY, format!("token {idx} is not UTF-8"))
             })?;
-            vocabulary.push(text)?;
+            vocabulary.push(TOKENS_KEY, text, kinds[idx])?;
         }
-        if vocabulary.kinds.iter().all(|kind| !kind.is_text()) {
-            let reason = "no token stands for ordinary text: all are control, unknown or unused";
-            return Err(TokenizerError::bad_key(TOKEN_TYPE_KEY, reason));
-        }
+        vocabulary.expect_text(TOKEN_TYPE_KEY)?;
         Ok(vocabulary)
     }
 
-    fn push(&mut self, text: &str) -> Result<(), TokenizerError> {
+    /// No tokens yet, and room for some.
+    pub(super) fn empty(num_tokens: usize) -> Vocabulary {
+        Vocabulary {
+            texts: Pieces::with_capacity(num_tokens),
+            kinds: Vec::with_capacity(num_tokens),
+            ids_by_text: HashTable::with_capacity(num_tokens),
+            hasher: DefaultHashBuilder::default(),
+            text_bytes_max: 0,
+        }
+    }
+
+    /// Checks that something stands for what people type.
+    pub(super) fn expect_text(&self, key: &str) -> Result<(), TokenizerError> {
+        if self.kinds.iter().any(|kind| kind.is_text()) {
+            return Ok(());
+        }
+        let reason = "no token stands for ordinary text: all are control, unknown or unused";
+        Err(TokenizerError::bad_key(key, reason))
+    }
+
+    /// Leaves an id out.
+    pub(super) fn push_hole(&mut self) {
+        self.kinds.push(TokenKind::Unused);
+        self.texts.push(b"");
+    }
+
+    /// Adds the token of the next id.
+    ///
+    /// # Errors
+    ///
+    /// If there is one of the same text already; `key` is what to blame.
+    pub(super) fn push(
+        &mut self,
+        key: &str,
+        text: &str,
+        mut kind: TokenKind,
+    ) -> Result<(), TokenizerError> {
         // An array is limited to 2^24 elements by `formats`.
         let token = TokenId(u32::try_from(self.texts.len()).expect("arrays are shorter"));
         if let Some(twin) = self.find(text) {
             let reason = format!("tokens {} and {} are both {text:?}", twin.0, token.0);
-            return Err(TokenizerError::bad_key(TOKENS_KEY, reason));
+            return Err(TokenizerError::bad_key(key, reason));
         }
-        let kind = &mut self.kinds[token.0 as usize];
         if kind.is_user_defined() && is_end_text(text) {
-            *kind = TokenKind::Control;
+            kind = TokenKind::Control;
         }
         if kind.is_control() && text.len() > CONTROL_BYTES_MAX {
             let (id, num_bytes) = (token.0, text.len());
             let reason = format!(
                 "token {id} is a control token of {num_bytes} bytes, at most {CONTROL_BYTES_MAX} are supported"
             );
-            return Err(TokenizerError::bad_key(TOKENS_KEY, reason));
+            return Err(TokenizerError::bad_key(key, reason));
         }
+        self.kinds.push(kind);
         self.texts.push(text.as_bytes());
         self.text_bytes_max = self.text_bytes_max.max(text.len());
         let Vocabulary { texts, hasher, .. } = self;
