@@ -151,6 +151,68 @@ class OpenAiClient(unittest.TestCase):
         by_ids = self.client.completions.create(model=MODEL, prompt=ids, max_tokens=4, temperature=0)
         self.assertEqual(by_ids.choices[0].text, text.choices[0].text)
 
+    def test_logprobs_are_the_same_streamed_and_in_one_piece(self):
+        whole = self.ask(logprobs=True, top_logprobs=3)
+        tokens = whole.choices[0].logprobs.content
+        self.assertEqual(len(tokens), whole.usage.completion_tokens)
+        self.assertTrue(all(len(token.top_logprobs) == 3 for token in tokens))
+        for token in tokens:
+            # Greedy: the likeliest token is the one that was chosen.
+            self.assertEqual(token.top_logprobs[0].token, token.token)
+            self.assertAlmostEqual(token.top_logprobs[0].logprob, token.logprob, places=5)
+            self.assertLessEqual(token.logprob, 0)
+        text = b"".join(bytes(token.bytes) for token in tokens).decode()
+        self.assertTrue(text.startswith(whole.choices[0].message.content))
+        streamed = []
+        for chunk in self.ask(logprobs=True, top_logprobs=3, stream=True):
+            if chunk.choices[0].logprobs:
+                streamed += chunk.choices[0].logprobs.content
+        self.assertEqual(streamed, tokens)
+
+    def test_several_answers_come_by_index(self):
+        asked = dict(n=3, temperature=1.0, seed=7, max_tokens=12)
+        whole = self.ask(**asked)
+        self.assertEqual([choice.index for choice in whole.choices], [0, 1, 2])
+        texts = [choice.message.content for choice in whole.choices]
+        self.assertGreater(len(set(texts)), 1)
+        self.assertEqual(whole.usage.prompt_tokens, self.ask(max_tokens=1).usage.prompt_tokens)
+        streamed = ["", "", ""]
+        for chunk in self.ask(stream=True, **asked):
+            for choice in chunk.choices:
+                streamed[choice.index] += choice.delta.content or ""
+        self.assertEqual(streamed, texts)
+
+    def test_prompts_are_scored_as_evaluation_harnesses_do_it(self):
+        prompts = ["The capital of France is Paris.", "One two three four five"]
+
+        def scores(prompt, **more):
+            answer = self.client.completions.create(
+                model=MODEL, prompt=prompt, echo=True, logprobs=1, temperature=0, seed=1234, **more
+            )
+            return [choice.logprobs for choice in sorted(answer.choices, key=lambda choice: choice.index)]
+
+        together = scores(prompts, max_tokens=1)
+        for prompt, told in zip(prompts, together):
+            alone = scores(prompt, max_tokens=0)[0]
+            # The token that had to be generated comes last and is left out.
+            self.assertEqual(told.token_logprobs[:-1], alone.token_logprobs)
+            self.assertIsNone(alone.token_logprobs[0])
+            self.assertTrue(all(logprob <= 0 for logprob in alone.token_logprobs[1:]))
+            self.assertEqual("".join(alone.tokens), prompt)
+            self.assertEqual(alone.text_offset[0], 0)
+            for logprob, top in zip(alone.token_logprobs[1:], alone.top_logprobs[1:]):
+                self.assertGreaterEqual(max(top.values()), logprob)
+
+    def test_the_best_answers_are_the_likeliest(self):
+        asked = dict(model=MODEL, prompt="Once upon a time", max_tokens=8, temperature=1.0, seed=3)
+        every = self.client.completions.create(n=4, logprobs=0, **asked)
+        best = self.client.completions.create(best_of=4, **asked)
+
+        def mean(choice):
+            return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+
+        self.assertEqual(best.choices[0].text, max(every.choices, key=mean).text)
+
     def test_errors_are_typed(self):
         with self.assertRaises(openai.NotFoundError) as unknown:
             self.ask(model="nobody")
@@ -162,8 +224,11 @@ class OpenAiClient(unittest.TestCase):
             self.ask(messages=[{"role": "user", "content": "word " * 20000}], stream=True)
         self.assertEqual(too_long.exception.code, "context_length_exceeded")
         with self.assertRaises(openai.BadRequestError) as not_built:
-            self.ask(n=3)
-        self.assertEqual(not_built.exception.param, "n")
+            self.ask(modalities=["text", "audio"])
+        self.assertEqual(not_built.exception.param, "modalities")
+        with self.assertRaises(openai.BadRequestError) as too_many:
+            self.ask(n=129)
+        self.assertEqual(too_many.exception.param, "n")
         stranger = openai.OpenAI(base_url=self.server.address + "/v1", api_key="wrong", max_retries=0)
         with self.assertRaises(openai.AuthenticationError):
             stranger.models.list()

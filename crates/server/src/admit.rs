@@ -12,7 +12,7 @@ use api::completion::{Bos, CompletionRequest, Prompt};
 use api::params::{AnswerLimit, ControlNames, EndTokens, Ending, Generation, TopK};
 use api::report::Told;
 use serde_json::{Map, Value};
-use text::{Rendered, SpecialText, TemplateError, TokenId};
+use text::{Conversation, PromptEnding, Rendered, SpecialText, TemplateError, TokenId};
 
 use crate::errors::Refusal;
 use crate::limits::Limits;
@@ -142,14 +142,23 @@ impl Admission<'_> {
         let num_bytes = messages.iter().map(|message| message.content.len()).sum();
         self.expect_bytes_fit("messages", num_bytes)?;
         let values: Vec<Value> = messages.iter().map(Message::to_template_value).collect();
-        let mut rendered = template
-            .render(&values, turn == Turn::Opened, variables)
-            .map_err(|error| refused_by_template(&error))?;
-        if turn == Turn::Continued {
-            let last = messages.last().map_or("", |message| &message.content);
-            leave_open(&mut rendered, last)?;
-        }
-        Ok(rendered)
+        let conversation = Conversation {
+            messages: &values,
+            tools: &[],
+            ending: match turn {
+                Turn::Opened => PromptEnding::OpenTurn,
+                Turn::Left => PromptEnding::AfterMessages,
+                Turn::Continued => PromptEnding::WithinFinalMessage,
+            },
+            variables,
+        };
+        let param = match turn {
+            Turn::Continued => "continue_final_message",
+            Turn::Opened | Turn::Left => "messages",
+        };
+        template
+            .render_conversation(&conversation)
+            .map_err(|error| refused_by_template(param, &error))
     }
 
     fn encode_prompt(&self, prompt: &Prompt, bos: Bos) -> Result<Vec<TokenId>, Refusal> {
@@ -343,33 +352,6 @@ fn logprobs(generation: &Generation) -> engine::Logprobs {
     }
 }
 
-/// Cuts a rendered conversation behind its last message, so that the answer goes on with it.
-/// Templates may trim a message; then it is left open where its trimmed text ends.
-fn leave_open(rendered: &mut Rendered, last: &str) -> Result<(), Refusal> {
-    let found = match last.trim() {
-        "" => None,
-        trimmed => rendered
-            .text
-            .rfind(trimmed)
-            .map(|start| start + trimmed.len()),
-    };
-    let Some(trimmed_end) = found else {
-        let reason = "needs a last message with text that the chat template repeats";
-        return Err(for_model("continue_final_message", reason));
-    };
-    let blanks = &last[last.trim_end().len()..];
-    let end = match rendered.text[trimmed_end..].starts_with(blanks) {
-        true => trimmed_end + blanks.len(),
-        false => trimmed_end,
-    };
-    rendered.text.truncate(end);
-    rendered.plain.retain(|range| range.start < end);
-    if let Some(range) = rendered.plain.last_mut() {
-        range.end = range.end.min(end);
-    }
-    Ok(())
-}
-
 fn for_model(param: &str, reason: impl Into<String>) -> Refusal {
     Refusal::ForModel {
         param: param.to_owned(),
@@ -377,12 +359,12 @@ fn for_model(param: &str, reason: impl Into<String>) -> Refusal {
     }
 }
 
-fn refused_by_template(error: &TemplateError) -> Refusal {
+fn refused_by_template(param: &str, error: &TemplateError) -> Refusal {
     match error {
         TemplateError::Refused { .. } | TemplateError::TooMuch { .. } => {
             // The template's words are its author's (or quote a role): short and worth telling.
             let reason: String = error.to_string().chars().take(200).collect();
-            for_model("messages", format!("cannot be rendered: {reason}"))
+            for_model(param, format!("cannot be rendered: {reason}"))
         }
         TemplateError::Syntax { .. } => {
             tracing::error!(%error, "a compiled template turned out not to parse");

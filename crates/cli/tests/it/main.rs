@@ -8,4 +8,5 @@ mod inspect;
 mod logits;
 mod pull;
 mod run;
+mod scoring;
 mod serve;

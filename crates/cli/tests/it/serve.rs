@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use crate::support::{Tiny, fulcrum, stderr};
 
 /// A server that is ready, ended when dropped.
-struct Serving {
+pub struct Serving {
     child: Child,
     address: SocketAddr,
     words: String,
 }
 
 impl Serving {
-    fn start(tiny: &Tiny, flags: &[&str]) -> Serving {
+    pub fn start(tiny: &Tiny, flags: &[&str]) -> Serving {
         let mut child = fulcrum(tiny.folder.path())
             .args(["serve", "--model", tiny.model(), "--port", "0"])
             .args(flags)
@@ -58,6 +58,25 @@ impl Serving {
             .read_to_string(&mut answer)
             .expect("the server answers");
         answer
+    }
+
+    /// The JSON that answers a JSON body.
+    pub fn post(&self, path: &str, body: &serde_json::Value) -> serde_json::Value {
+        let mut stream = TcpStream::connect(self.address).expect("the server listens");
+        let body = body.to_string();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("the server reads");
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .expect("the server answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("there is a body");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        serde_json::from_str(body).expect("the body is JSON")
     }
 
     fn signal(&self, name: &str) {
