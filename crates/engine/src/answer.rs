@@ -25,7 +25,7 @@ use crate::choose::{ChooseError, Chooser, EarlyBan, Scratch};
 use crate::constraint::{Constrained, Constraint, ConstraintError, Ends, Progress};
 use crate::events::Sender;
 use crate::request::{
-    Event, FinishReason, Finished, Logprobs, Request, Stop, StopCause, Times, TokenId,
+    ControlText, Event, FinishReason, Finished, Logprobs, Request, Stop, StopCause, Times, TokenId,
     TokenLogprobs, Usage,
 };
 use crate::stats::{Observer, RequestFacts};
@@ -38,6 +38,7 @@ pub(crate) struct Answer {
     text: TextStream,
     stop: Stop,
     rule: Rule,
+    control_text: ControlText,
     logprobs: Logprobs,
     logprob_sum: f64,
     /// Of prompt tokens 1, 2, 3 … as far as it is computed, if the request wants them.
@@ -157,6 +158,7 @@ impl Answer {
             text: TextStream::new(request.stop.strings.clone()),
             stop: request.stop,
             rule,
+            control_text: request.control_text,
             logprobs: request.logprobs,
             logprob_sum: 0.0,
             prompt_logprobs: Vec::new(),
@@ -328,7 +330,11 @@ impl Answer {
         if self.stop.token_ids.contains(&token) {
             return (String::new(), stopped(StopCause::TokenId(token)));
         }
-        let bytes = vocabulary.token_bytes(token).unwrap_or_default();
+        let name = match self.control_text {
+            ControlText::Dropped => None,
+            ControlText::Shown => vocabulary.control_text(token).map(str::as_bytes),
+        };
+        let bytes = name.or(vocabulary.token_bytes(token)).unwrap_or_default();
         let pushed = match &self.rule {
             Rule::Free => self.text.push(bytes),
             Rule::Constrained { complete_at, .. } => {

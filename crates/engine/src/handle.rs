@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::choose::leave_nothing;
 use crate::events::{EventStream, mailbox};
 use crate::inbox::{Inbox, Submission};
 use crate::request::{AdmitError, Request};
@@ -34,6 +35,8 @@ pub(crate) struct Fit {
     pub(crate) num_tokens_max: usize,
     /// Token ids are below this.
     pub(crate) vocab: usize,
+    /// Ids below this may be chosen: those that the tokenizer has too.
+    pub(crate) num_choosable: usize,
     /// Answers of one request that could ever be taken together.
     pub(crate) num_answers_max: usize,
 }
@@ -135,6 +138,9 @@ impl Fit {
                 token,
                 vocab: self.vocab as u32,
             });
+        }
+        if leave_nothing(&request.sampling, self.num_choosable) {
+            return Err(AdmitError::NothingAllowed);
         }
         if num_tokens > self.num_tokens_max {
             return Err(AdmitError::TooLong {

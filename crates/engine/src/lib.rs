@@ -182,6 +182,7 @@ pub fn start_parts(parts: Parts) -> (EngineHandle, JoinHandle<()>) {
             .min(shape.context_max)
             .min(shape.num_blocks * BLOCK_TOKENS),
         vocab: shape.vocab,
+        num_choosable: shape.vocab.min(vocabulary.vocab()),
         num_answers_max: limits.num_waiting_max + limits.num_sequences_max,
     };
     let vocab = shape.vocab.min(vocabulary.vocab());

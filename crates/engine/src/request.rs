@@ -62,7 +62,7 @@ pub enum ControlText {
 }
 
 /// How tokens are chosen. Applied in this order: logit bias, `min_tokens` ban of stop ids,
-/// penalties, temperature, top-k, top-p, min-p, draw.
+/// penalties, `allowed`, `bad_words`, the constraint, temperature, top-k, top-p, min-p, draw.
 #[derive(Clone, Debug)]
 pub struct Sampling {
     /// 0 is greedy (largest logit, lowest id on a tie), and so is all below 1e-5; at most 2 by the API.
@@ -82,9 +82,12 @@ pub struct Sampling {
     /// Added to single logits, values in -100..=100. -100 bans and +100 forces, exactly: no logit is
     /// large enough to get past them. Bans of everything ban nothing.
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// The only tokens that may be chosen, besides the end tokens; `None` allows all.
+    /// The only tokens that may be chosen, end tokens too; `None` allows all. Yields to nothing but what
+    /// is stricter: what leaves no token is refused ([`AdmitError::NothingAllowed`]), except that
+    /// `min_tokens` gives way if all that is allowed would end the answer.
     pub allowed: Option<Vec<TokenId>>,
-    /// Token sequences, none empty, whose last token is banned where the ones before it stand.
+    /// Token sequences, none empty, whose last token is banned where the ones before it are the end of the
+    /// answer so far. If they leave no token, the answer ends [`FinishReason::OutOfConstraint`].
     pub bad_words: Vec<Vec<TokenId>>,
     /// Same seed and request, same text, in any company. `None` takes a fresh one from the engine's source.
     /// Of several answers to a request each has a seed of its own, which follows from this.
@@ -162,7 +165,7 @@ pub enum FinishReason {
     Cancelled,
     /// The engine is shutting down and the drain limit has passed.
     Aborted,
-    /// The answer cannot go on within its constraint: nothing that the request allows fits it, or it
+    /// The answer cannot go on within its constraint or rules: nothing that the request allows fits, or it
     /// became too expensive to follow. The caller's fault; what was told so far is not complete.
     OutOfConstraint {
         /// Why, for the caller.
@@ -248,6 +251,9 @@ pub enum AdmitError {
     /// An empty prompt has nothing to continue.
     #[error("the prompt has no tokens")]
     EmptyPrompt,
+    /// `allowed`, `bad_words` and bias leave no token that could ever be chosen.
+    #[error("the allowed tokens, bad words and logit bias leave no token to choose")]
+    NothingAllowed,
     /// More answers to one prompt than the queue and the running sequences together hold.
     #[error("{num_answers} answers are wanted at once, at most {num_answers_max} can be")]
     TooManyAnswers {
@@ -295,6 +301,7 @@ impl AdmitError {
         match self {
             AdmitError::TooLong { .. }
             | AdmitError::EmptyPrompt
+            | AdmitError::NothingAllowed
             | AdmitError::TooManyAnswers { .. }
             | AdmitError::UnknownToken { .. } => Fault::Caller,
             AdmitError::QueueFull { retry_after, .. }

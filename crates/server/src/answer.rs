@@ -165,6 +165,10 @@ fn refused_by_engine(shared: &Shared, error: &AdmitError) -> Refusal {
             param: "prompt".to_owned(),
             reason: format!("cannot be continued: {reason}"),
         },
+        AdmitError::NothingAllowed => Refusal::ForModel {
+            param: "allowed_token_ids".to_owned(),
+            reason,
+        },
         AdmitError::TooManyAnswers { .. } => Refusal::ForModel {
             param: "n".to_owned(),
             reason,

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use crate::request::TokenId;
 
-const BAN: f32 = -100.0;
-const FORCE: f32 = 100.0;
+pub(super) const BAN: f32 = -100.0;
+pub(super) const FORCE: f32 = 100.0;
 /// Low enough for any model, and far enough from overflow that penalties keep it a number.
 const LEAST_FORCED: f32 = -1e30;
 

@@ -6,15 +6,20 @@
 //! or not. Every stage is linear in the vocabulary; nothing sorts all of it.
 //!
 //! ```text
-//! row ──mask──penalties──constraint──┬─ temperature 0 ───────────────── largest, lowest id
+//! row ──mask──penalties──rules───────┬─ temperature 0 ───────────────── largest, lowest id
 //!                                    └─ top-k ─ weigh ─ top-p ─ min-p ─ draw(seed, answer index)
 //! ```
+//!
+//! Rules are what the request allows, then what its constraint does.
 //!
 //! Not here: when an answer ends (`answer.rs`). Source of the plain definition that tests
 //! compare with: `definition.rs`.
 
 // Logit bias, bans, force.
 mod mask;
+
+// Only these tokens, and not those words.
+mod bans;
 
 // Repetition, presence, frequency.
 mod penalties;
@@ -34,6 +39,8 @@ mod definition;
 mod tests;
 
 use crate::request::{Sampling, TokenId};
+use bans::Bans;
+pub(crate) use bans::leave_nothing;
 pub(crate) use mask::EarlyBan;
 use mask::Mask;
 use penalties::Penalties;
@@ -48,8 +55,8 @@ pub(crate) enum ChooseError {
     /// Every logit that the request allows is NaN or minus infinity.
     #[error("none of the {vocab} logits is a number")]
     NoNumber { vocab: usize },
-    /// The request's bias, bans and model leave nothing of what its constraint allows.
-    #[error("no token is left that the constraint and the request both allow")]
+    /// The request's bias, bans and model leave nothing of what it or its constraint allows.
+    #[error("no token is left that the request and its constraint allow")]
     NothingAllowed,
 }
 
@@ -59,6 +66,8 @@ pub(crate) struct Chooser {
     mask: Mask,
     /// `None` if all of them are off.
     penalties: Option<Penalties>,
+    /// `None` if everything is allowed.
+    bans: Option<Bans>,
     pick: Pick,
 }
 
@@ -91,10 +100,14 @@ impl Chooser {
     pub(crate) fn new(
         sampling: &Sampling,
         prompt: &[TokenId],
-        early_ban: EarlyBan,
+        mut early_ban: EarlyBan,
         vocab: usize,
         seed: u64,
     ) -> Chooser {
+        if bans::leave_only(sampling, &early_ban.token_ids, vocab) {
+            // Nothing else may be chosen at any time: `min_tokens` gives way.
+            early_ban = EarlyBan::default();
+        }
         let pick = if sampling.temperature < GREEDY_BELOW {
             Pick::Greedy
         } else {
@@ -109,6 +122,7 @@ impl Chooser {
         Chooser {
             mask: Mask::new(&sampling.logit_bias, early_ban, vocab),
             penalties: Penalties::new(sampling, prompt),
+            bans: Bans::new(sampling, vocab),
             pick,
         }
     }
@@ -121,7 +135,7 @@ impl Chooser {
     ///
     /// # Errors
     ///
-    /// [`ChooseError::NoNumber`]; with a constraint [`ChooseError::NothingAllowed`].
+    /// [`ChooseError::NoNumber`]; with rules or a constraint [`ChooseError::NothingAllowed`].
     ///
     /// # Cost
     ///
@@ -138,12 +152,15 @@ impl Chooser {
         if let Some(penalties) = &self.penalties {
             penalties.apply(row);
         }
+        if let Some(bans) = &self.bans {
+            bans.apply(row);
+        }
         if let Some(allowed) = allowed {
             mask::keep(row, allowed);
         }
-        let max = filter::max_finite(row).ok_or(match allowed {
-            None => ChooseError::NoNumber { vocab: row.len() },
-            Some(_) => ChooseError::NothingAllowed,
+        let max = filter::max_finite(row).ok_or(match (allowed, &self.bans) {
+            (None, None) => ChooseError::NoNumber { vocab: row.len() },
+            _ => ChooseError::NothingAllowed,
         })?;
         match self.pick {
             Pick::Greedy => Ok(filter::first_of(row, max)),
@@ -159,6 +176,9 @@ impl Chooser {
     pub(crate) fn record(&mut self, token: TokenId) {
         if let Some(penalties) = &mut self.penalties {
             penalties.record(token);
+        }
+        if let Some(bans) = &mut self.bans {
+            bans.record(token);
         }
     }
 }

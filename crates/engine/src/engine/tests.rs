@@ -34,6 +34,10 @@ impl Vocabulary for TwoLetters {
         Some(b"a")
     }
 
+    fn control_text(&self, _: TokenId) -> Option<&str> {
+        None
+    }
+
     fn end_tokens(&self) -> &[TokenId] {
         &[]
     }

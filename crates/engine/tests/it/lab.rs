@@ -25,6 +25,8 @@ pub const VOCAB: usize = 64;
 /// The model's own end token, and a second one.
 pub const END: u32 = 0;
 pub const END_2: u32 = 63;
+/// A control token that ends nothing.
+pub const TOOL: u32 = 62;
 /// Nothing but a test's own script gives it a number.
 const UNWRITTEN: u32 = u32::MAX;
 
@@ -45,8 +47,8 @@ impl Alphabet {
         pieces.push(vec![0xc3]);
         pieces.push(vec![0xa9]);
         pieces.push(b"ab".to_vec());
-        pieces.extend((b'0'..=b'5').map(|digit| vec![digit]));
-        pieces.push(Vec::new());
+        pieces.extend((b'0'..=b'4').map(|digit| vec![digit]));
+        pieces.extend([Vec::new(), Vec::new()]);
         assert_eq!(pieces.len(), VOCAB);
         Alphabet {
             pieces,
@@ -58,6 +60,14 @@ impl Alphabet {
 impl Vocabulary for Alphabet {
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]> {
         self.pieces.get(token.0 as usize).map(Vec::as_slice)
+    }
+    fn control_text(&self, token: TokenId) -> Option<&str> {
+        match token.0 {
+            END => Some("<end>"),
+            END_2 => Some("<stop>"),
+            TOOL => Some("<tool>"),
+            _ => None,
+        }
     }
     fn end_tokens(&self) -> &[TokenId] {
         &self.end_tokens

@@ -19,6 +19,9 @@ mod logprobs;
 // Several answers to one prompt.
 mod groups;
 
+// What a request allows, and the names of control tokens.
+mod rules;
+
 // Too little memory.
 mod pressure;
 
