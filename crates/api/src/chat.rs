@@ -96,7 +96,16 @@ impl ChatRequest {
     ///
     /// [`RequestError`], naming the field.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<ChatRequest, RequestError> {
-        let mut fields = Fields::read(json::object(body)?, Endpoint::Chat)?;
+        ChatRequest::read(json::object(body)?, limits)
+    }
+
+    /// Reads a request's object; other dialects are translated into one.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError`], naming the field.
+    pub fn read(object: Map<String, Value>, limits: &Limits) -> Result<ChatRequest, RequestError> {
+        let mut fields = Fields::read(object, Endpoint::Chat)?;
         let generation = Generation::read(&fields, limits)?;
         let turn = turn(
             fields.flag("add_generation_prompt"),

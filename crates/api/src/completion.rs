@@ -60,7 +60,7 @@ impl CompletionRequest {
             expected: FORMS.to_owned(),
         })?;
         Ok(CompletionRequest {
-            prompts: read_prompts(prompt, limits)?,
+            prompts: read_prompts("prompt", prompt, limits)?,
             bos,
             generation,
             unknown: fields.unknown,
@@ -83,38 +83,38 @@ fn expect_work(generation: &Generation) -> Result<(), RequestError> {
 
 /// The four documented forms. The first item decides which list it is; a mixed list is
 /// an error at the first item of another kind.
-fn read_prompts(value: Value, limits: &Limits) -> Result<Vec<Prompt>, RequestError> {
+pub(crate) fn read_prompts(
+    param: &str,
+    value: Value,
+    limits: &Limits,
+) -> Result<Vec<Prompt>, RequestError> {
     let items = match value {
-        Value::String(text) => return Ok(vec![text_prompt("prompt", Value::String(text))?]),
+        Value::String(text) => return Ok(vec![text_prompt(param, Value::String(text))?]),
         Value::Array(items) => items,
-        other => return Err(RequestError::invalid("prompt", FORMS, &other)),
+        other => return Err(RequestError::invalid(param, FORMS, &other)),
+    };
+    let each = |items: Vec<Value>, read: fn(&str, Value) -> Result<Prompt, RequestError>| {
+        let read_at = |(idx, item)| read(&format!("{param}[{idx}]"), item);
+        items.into_iter().enumerate().map(read_at).collect()
     };
     match items.first() {
         None => Err(RequestError::invalid(
-            "prompt",
+            param,
             "not empty",
             &Value::Array(items),
         )),
-        Some(Value::Number(_)) => Ok(vec![Prompt::Ids(token_ids("prompt", &items)?)]),
+        Some(Value::Number(_)) => Ok(vec![Prompt::Ids(token_ids(param, &items)?)]),
         Some(_) if items.len() > limits.num_prompts_max => {
-            Err(too_many("prompt", limits.num_prompts_max, items.len()))
+            Err(too_many(param, limits.num_prompts_max, items.len()))
         }
         Some(Value::String(_)) => each(items, text_prompt),
         Some(Value::Array(_)) => each(items, ids_prompt),
         Some(other) => Err(RequestError::invalid(
-            "prompt[0]",
+            format!("{param}[0]"),
             "a string, a token id or a list of token ids",
             other,
         )),
     }
-}
-
-fn each(
-    items: Vec<Value>,
-    read: fn(&str, Value) -> Result<Prompt, RequestError>,
-) -> Result<Vec<Prompt>, RequestError> {
-    let read_at = |(idx, item)| read(&format!("prompt[{idx}]"), item);
-    items.into_iter().enumerate().map(read_at).collect()
 }
 
 fn text_prompt(param: &str, value: Value) -> Result<Prompt, RequestError> {

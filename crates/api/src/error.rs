@@ -93,6 +93,22 @@ impl RequestError {
         }
     }
 
+    /// The same error about a field that the request knows by another name: for requests that
+    /// were translated before they were read.
+    pub fn renamed(mut self, rename: impl FnOnce(&str) -> String) -> RequestError {
+        match &mut self {
+            RequestError::NotUtf8 { .. }
+            | RequestError::Syntax { .. }
+            | RequestError::DuplicateKey { .. }
+            | RequestError::NotAnObject { .. } => (),
+            RequestError::Missing { param, .. }
+            | RequestError::Invalid { param, .. }
+            | RequestError::Contradiction { param, .. }
+            | RequestError::Unsupported { param, .. } => *param = rename(param),
+        }
+        self
+    }
+
     /// The machine-readable kind, for `error.code`.
     pub fn code(&self) -> &'static str {
         match self {

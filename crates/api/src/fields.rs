@@ -11,6 +11,10 @@
 //!
 //! Source: OpenAI's reference; vLLM's chat and completion protocols; llama.cpp's server.
 
+mod embeddings; // the table of /v1/embeddings
+mod messages; // the table of /v1/messages
+mod responses; // the table of /v1/responses
+
 use serde_json::{Map, Value};
 
 use crate::error::RequestError;
@@ -25,6 +29,8 @@ pub enum On {
     Chat,
     /// `/v1/completions`.
     Completion,
+    /// The one endpoint whose table it is in.
+    Own,
 }
 
 /// One endpoint that reads its fields along the table.
@@ -34,6 +40,12 @@ pub enum Endpoint {
     Chat,
     /// `/v1/completions`.
     Completion,
+    /// `/v1/responses`.
+    Responses,
+    /// `/v1/messages` and `/v1/messages/count_tokens`.
+    Messages,
+    /// `/v1/embeddings`.
+    Embeddings,
 }
 
 /// A row of the table.
@@ -307,6 +319,61 @@ pub const FIELDS: &[Field] = &[
     refused("samplers", "the order of samplers is fixed"),
 ];
 
+/// Extensions of vLLM's and llama.cpp's that mean the same in every dialect that generates:
+/// rows of [`FIELDS`] that the tables of `/v1/responses` and `/v1/messages` share.
+const SHARED: &[&str] = &[
+    "chat_template_kwargs",
+    "frequency_penalty",
+    "ignore_eos",
+    "logit_bias",
+    "min_p",
+    "min_tokens",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop_token_ids",
+    "top_k",
+];
+
+impl Endpoint {
+    /// The rows of its own; [`FIELDS`] for both older endpoints.
+    pub fn table(self) -> &'static [Field] {
+        match self {
+            Endpoint::Chat | Endpoint::Completion => FIELDS,
+            Endpoint::Responses => responses::FIELDS,
+            Endpoint::Messages => messages::FIELDS,
+            Endpoint::Embeddings => embeddings::FIELDS,
+        }
+    }
+
+    /// Every field it reads or refuses by a row: its own table's, and those it shares.
+    pub fn fields(self) -> impl Iterator<Item = &'static Field> {
+        let own = self.table().iter();
+        own.filter(move |field| field.on.includes(self))
+            .chain(self.shared())
+    }
+
+    /// Rows of [`FIELDS`] that it reads although it has a table of its own.
+    pub fn shared(self) -> impl Iterator<Item = &'static Field> {
+        FIELDS.iter().filter(move |field| self.shares(field.name))
+    }
+
+    fn shares(self, name: &str) -> bool {
+        let has_table = matches!(self, Endpoint::Responses | Endpoint::Messages);
+        has_table && SHARED.contains(&name) && !self.table().iter().any(|field| field.name == name)
+    }
+
+    fn field(self, name: &str) -> Option<&'static Field> {
+        self.fields().find(|field| field.name == name)
+    }
+
+    /// Whether a field that this endpoint has no row for is one of another's, whose meaning it
+    /// would be wrong to pass over.
+    fn is_foreign(self, name: &str) -> bool {
+        FIELDS.iter().any(|field| field.name == name)
+    }
+}
+
 /// Refuses a field that asks for something not built, whatever the endpoint; passes every other.
 pub(crate) fn expect_built(name: &str, value: &Value) -> Result<(), RequestError> {
     match FIELDS.iter().find(|field| field.name == name) {
@@ -318,8 +385,8 @@ pub(crate) fn expect_built(name: &str, value: &Value) -> Result<(), RequestError
 /// A request's object after the walk: every known field is of its shape.
 #[derive(Clone, Debug)]
 pub struct Fields {
-    object: Map<String, Value>,
     endpoint: Endpoint,
+    object: Map<String, Value>,
     /// Keys in no dialect we know, in the request's order.
     pub unknown: Vec<String>,
 }
@@ -338,19 +405,15 @@ impl Fields {
             if value.is_null() {
                 continue;
             }
-            let mut rows = FIELDS.iter().filter(|field| field.name == key).peekable();
-            if rows.peek().is_none() {
-                unknown.push(key.clone());
-                continue;
-            }
-            match rows.find(|field| field.on.includes(endpoint)) {
+            match endpoint.field(key) {
                 Some(field) => field.check(value)?,
-                None => return Err(unsupported(key, &[])),
+                None if endpoint.is_foreign(key) => return Err(unsupported(key, &[])),
+                None => unknown.push(key.clone()),
             }
         }
         Ok(Fields {
-            object,
             endpoint,
+            object,
             unknown,
         })
     }
@@ -358,8 +421,8 @@ impl Fields {
     /// A field's value; `None` if absent or null.
     pub fn get(&self, name: &str) -> Option<&Value> {
         debug_assert!(
-            FIELDS.iter().any(|field| field.name == name),
-            "{name} is in the table"
+            self.endpoint.field(name).is_some() || self.endpoint.is_foreign(name),
+            "{name} is in a table"
         );
         self.object.get(name).filter(|value| !value.is_null())
     }
@@ -396,7 +459,7 @@ impl Fields {
 impl On {
     fn includes(self, endpoint: Endpoint) -> bool {
         match self {
-            On::Both => true,
+            On::Both | On::Own => true,
             On::Chat => endpoint == Endpoint::Chat,
             On::Completion => endpoint == Endpoint::Completion,
         }

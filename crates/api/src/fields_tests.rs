@@ -24,7 +24,7 @@ const MORE: &str = "best_of functions function_call suffix audio modalities pred
 fn read(field: &Field, value: Value) -> Result<Fields, RequestError> {
     let endpoint = match field.on {
         On::Completion => Endpoint::Completion,
-        On::Both | On::Chat => Endpoint::Chat,
+        On::Both | On::Own | On::Chat => Endpoint::Chat,
     };
     Fields::read(Map::from_iter([(field.name.to_owned(), value)]), endpoint)
 }
@@ -38,6 +38,31 @@ fn every_field_that_clients_send_is_in_the_table() {
         .filter(|name| !FIELDS.iter().any(|field| field.name == *name))
         .collect();
     assert_eq!(missing, Vec::<&str>::new());
+}
+
+/// Every field of the other endpoints' public references.
+const RESPONSES: &str = "background conversation include input instructions max_output_tokens max_tool_calls metadata \
+    model parallel_tool_calls previous_response_id prompt prompt_cache_key reasoning safety_identifier service_tier store \
+    stream stream_options temperature text tool_choice tools top_logprobs top_p truncation user";
+const MESSAGES: &str = "model messages max_tokens system stop_sequences stream temperature top_p top_k tools tool_choice \
+    thinking metadata service_tier container context_management mcp_servers";
+const EMBEDDINGS: &str = "model input encoding_format dimensions user";
+
+#[test]
+fn every_field_of_the_other_endpoints_is_in_their_tables() {
+    for (endpoint, names) in [
+        (Endpoint::Responses, RESPONSES),
+        (Endpoint::Messages, MESSAGES),
+        (Endpoint::Embeddings, EMBEDDINGS),
+    ] {
+        for name in names.split_whitespace() {
+            assert!(endpoint.field(name).is_some(), "{endpoint:?} {name}");
+        }
+        for field in endpoint.fields() {
+            let rows = endpoint.fields().filter(|other| other.name == field.name);
+            assert_eq!(rows.count(), 1, "{endpoint:?} {}", field.name);
+        }
+    }
 }
 
 #[test]
@@ -152,7 +177,7 @@ fn a_field_of_the_other_endpoint_is_refused_here() {
     let object = |name: &str| Map::from_iter([(name.to_owned(), json!(true))]);
     for field in FIELDS {
         let other = match field.on {
-            On::Both => continue,
+            On::Both | On::Own => continue,
             On::Chat => Endpoint::Completion,
             On::Completion => Endpoint::Chat,
         };

@@ -27,6 +27,12 @@ pub mod chat;
 pub mod completion;
 pub mod tokenize;
 
+mod conversation; // other dialects, said in chat's words
+
+pub mod embeddings;
+pub mod messages;
+pub mod responses;
+
 pub mod answer;
 pub mod logprobs;
 pub mod render;

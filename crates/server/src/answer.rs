@@ -111,34 +111,44 @@ impl Desk {
 }
 
 /// Makes an endpoint's body into requests; may take long for a long body.
-pub(crate) type Prepare = fn(&Desk, &[u8]) -> Result<Prepared, Refusal>;
+pub(crate) type Prepare<T> = fn(&Desk, &[u8]) -> Result<T, Refusal>;
 
 /// Receives a body, prepares it, and answers: what all endpoints that generate do.
 pub(crate) async fn create(
     shared: Arc<Shared>,
     request: Request,
-    prepare: Prepare,
+    prepare: Prepare<Prepared>,
 ) -> Result<Response, Refusal> {
+    let (serving, prepared) = receive(&shared, request, prepare).await?;
+    respond(&shared, &serving, prepared).await
+}
+
+/// Receives a body and prepares it.
+pub(crate) async fn receive<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    request: Request,
+    prepare: Prepare<T>,
+) -> Result<(Arc<Serving>, T), Refusal> {
     let arrived = Instant::now();
     let serving = Arc::clone(shared.serving()?);
     // Before the body is read: an overloaded server must not spend its time on what it will
     // turn away.
     let room = serving.engine.expect_room();
-    room.map_err(|error| refused_by_engine(&shared, &error))?;
-    let body = body::receive(&shared, request).await?;
+    room.map_err(|error| refused_by_engine(shared, &error))?;
+    let body = body::receive(shared, request).await?;
     let num_bytes = body.bytes.len();
     let desk = Desk {
-        shared: Arc::clone(&shared),
+        shared: Arc::clone(shared),
         serving: Arc::clone(&serving),
         arrived,
     };
     let work = move || prepare(&desk, &body.bytes);
-    let prepared = offload::run(&shared, num_bytes, work).await?;
-    respond(&shared, &serving, prepared).await
+    let prepared = offload::run(shared, num_bytes, work).await?;
+    Ok((serving, prepared))
 }
 
 /// Hands the requests to the engine and answers as asked.
-async fn respond(
+pub(crate) async fn respond(
     shared: &Arc<Shared>,
     serving: &Arc<Serving>,
     prepared: Prepared,
@@ -153,7 +163,7 @@ async fn respond(
     }
 }
 
-fn refused_by_engine(shared: &Shared, error: &AdmitError) -> Refusal {
+pub(crate) fn refused_by_engine(shared: &Shared, error: &AdmitError) -> Refusal {
     let reason = error.to_string();
     match *error {
         // Both were checked before; the engine's own bounds may still be tighter.

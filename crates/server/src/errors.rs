@@ -35,6 +35,14 @@ pub(crate) enum Refusal {
     /// No such model is served.
     #[error("the model does not exist; this server serves: {served}")]
     UnknownModel { served: String },
+    /// No such response is kept.
+    #[error("no such response is kept here; it may have been deleted, or left to make room")]
+    UnknownResponse,
+    /// The response to go on after is not kept.
+    #[error(
+        "'previous_response_id' names no response that is kept here; it may have been deleted, or left to make room"
+    )]
+    UnknownPreviousResponse,
     /// No such route.
     #[error("no such route")]
     UnknownRoute,
@@ -79,6 +87,10 @@ pub(crate) enum Refusal {
     #[error("too many large requests at once")]
     BodiesFull { retry_after: Duration },
 
+    /// Too many responses are being made that nobody waits for.
+    #[error("too many background responses at once")]
+    BackgroundFull { retry_after: Duration },
+
     // The server's fault.
     /// The model is not there yet.
     #[error("Loading model")]
@@ -111,8 +123,11 @@ impl Refusal {
             | Refusal::ForModel { .. }
             | Refusal::ContextLength { .. }
             | Refusal::OutOfConstraint { .. }
+            | Refusal::UnknownPreviousResponse
             | Refusal::BodyBroken => StatusCode::BAD_REQUEST,
-            Refusal::UnknownModel { .. } | Refusal::UnknownRoute => StatusCode::NOT_FOUND,
+            Refusal::UnknownModel { .. } | Refusal::UnknownResponse | Refusal::UnknownRoute => {
+                StatusCode::NOT_FOUND
+            }
             Refusal::UnknownMethod => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
             Refusal::MediaType | Refusal::ContentCoding { .. } => {
@@ -123,6 +138,7 @@ impl Refusal {
             Refusal::BodyIncomplete => StatusCode::REQUEST_TIMEOUT,
             Refusal::QueueFull { .. }
             | Refusal::BodiesFull { .. }
+            | Refusal::BackgroundFull { .. }
             | Refusal::Loading { .. }
             | Refusal::Draining { .. }
             | Refusal::CutOff { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -140,6 +156,37 @@ impl Refusal {
         }
     }
 
+    /// `error.type` in Anthropic's dialect.
+    pub(crate) fn anthropic_kind(&self) -> &'static str {
+        match self.status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                "request_too_large"
+            }
+            StatusCode::REQUEST_TIMEOUT => "timeout_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            StatusCode::INTERNAL_SERVER_ERROR => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// The same refusal about a field that the request knows by another name.
+    pub(crate) fn renamed(self, rename: fn(&str) -> &'static str) -> Refusal {
+        match self {
+            Refusal::ForModel { param, reason } => Refusal::ForModel {
+                param: rename(&param).to_owned(),
+                reason,
+            },
+            Refusal::ContextLength { param, message } => Refusal::ContextLength {
+                param: rename(param),
+                message,
+            },
+            other => other,
+        }
+    }
+
     /// `error.code`, and the `reason` label of metrics: a fixed set of words.
     pub(crate) fn code(&self) -> &'static str {
         match self {
@@ -147,6 +194,8 @@ impl Refusal {
             Refusal::ForModel { .. } => "invalid_value",
             Refusal::ContextLength { .. } => "context_length_exceeded",
             Refusal::UnknownModel { .. } => "model_not_found",
+            Refusal::UnknownResponse => "response_not_found",
+            Refusal::UnknownPreviousResponse => "previous_response_not_found",
             Refusal::UnknownRoute => "unknown_url",
             Refusal::UnknownMethod => "method_not_allowed",
             Refusal::Unauthorized => "invalid_api_key",
@@ -159,6 +208,7 @@ impl Refusal {
             Refusal::OutOfConstraint { .. } => "constraint_failed",
             Refusal::QueueFull { .. } => "queue_full",
             Refusal::BodiesFull { .. } => "bodies_full",
+            Refusal::BackgroundFull { .. } => "background_full",
             Refusal::Loading { .. } => "model_loading",
             Refusal::Draining { .. } | Refusal::CutOff { .. } => "shutting_down",
             Refusal::EngineFailed => "engine_failed",
@@ -174,6 +224,8 @@ impl Refusal {
         "unsupported_parameter",
         "context_length_exceeded",
         "model_not_found",
+        "response_not_found",
+        "previous_response_not_found",
         "unknown_url",
         "method_not_allowed",
         "invalid_api_key",
@@ -186,6 +238,7 @@ impl Refusal {
         "constraint_failed",
         "queue_full",
         "bodies_full",
+        "background_full",
         "model_loading",
         "shutting_down",
         "engine_failed",
@@ -198,6 +251,8 @@ impl Refusal {
             Refusal::ForModel { param, .. } => Some(param),
             Refusal::ContextLength { param, .. } => Some(param),
             Refusal::UnknownModel { .. } => Some("model"),
+            Refusal::UnknownResponse => Some("response_id"),
+            Refusal::UnknownPreviousResponse => Some("previous_response_id"),
             _ => None,
         }
     }
@@ -206,6 +261,7 @@ impl Refusal {
         match self {
             Refusal::QueueFull { retry_after, .. }
             | Refusal::BodiesFull { retry_after }
+            | Refusal::BackgroundFull { retry_after }
             | Refusal::Loading { retry_after }
             | Refusal::Draining { retry_after }
             | Refusal::CutOff { retry_after } => Some(*retry_after),
@@ -312,6 +368,8 @@ mod tests {
                 message: text(),
             },
             Refusal::UnknownModel { served: text() },
+            Refusal::UnknownResponse,
+            Refusal::UnknownPreviousResponse,
             Refusal::UnknownRoute,
             Refusal::UnknownMethod,
             Refusal::Unauthorized,
@@ -328,6 +386,7 @@ mod tests {
                 retry_after,
             },
             Refusal::BodiesFull { retry_after },
+            Refusal::BackgroundFull { retry_after },
             Refusal::Loading { retry_after },
             Refusal::Draining { retry_after },
             Refusal::CutOff { retry_after },

@@ -40,6 +40,7 @@ mod lifecycle; // loading, ready, draining, ended
 mod socket; // two clocks that HTTP does not keep
 
 mod config; // what the caller decides
+mod kept; // responses to be asked for later
 mod limits; // every bound
 mod state; // what all routes share
 

@@ -40,6 +40,12 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// A client that takes nothing for this long is gone.
     pub write_stall: Duration,
+    /// Responses kept for later; the oldest leave first.
+    pub num_kept_responses_max: usize,
+    /// Bytes of all kept responses and the conversations they end; the oldest leave first.
+    pub kept_responses_bytes_max: usize,
+    /// Responses being made that nobody waits for; 503 beyond.
+    pub num_background_max: usize,
     /// `Retry-After` while the model loads, or drains, or bodies fill the memory budget.
     pub retry_after: Duration,
     /// After the drain limit: how long the engine may take to end its last step; then
@@ -74,6 +80,9 @@ impl Limits {
         num_prompt_logprobs_max: 1 << 21,
         keep_alive: Duration::from_secs(10),
         write_stall: Duration::from_secs(60),
+        num_kept_responses_max: 1024,
+        kept_responses_bytes_max: 64 * 1024 * 1024,
+        num_background_max: 32,
         retry_after: Duration::from_secs(2),
         engine_overdue: Duration::from_millis(200),
         flush: Duration::from_millis(500),

@@ -5,13 +5,16 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::messages::answer::{ErrorBody, ErrorObject};
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use crate::dialect::to_json;
 use crate::errors::{Refusal, Refused};
 use crate::state::Shared;
 use crate::unread::Unread;
@@ -39,6 +42,7 @@ pub(crate) async fn observe(
         counted: false,
     };
     let limits = seen.shared.config.limits;
+    let speaks_anthropic = is_anthropic(request.uri().path());
     let (request, unread) = Unread::lend(request);
     let mut response = match head_too_large(&request, &seen.shared) {
         Some(refusal) => refusal.into_response(),
@@ -55,8 +59,40 @@ pub(crate) async fn observe(
         }
     }
     seen.answered(&response);
+    if speaks_anthropic {
+        response = in_anthropic_words(response, &id);
+    }
     response.headers_mut().insert(REQUEST_ID, id);
     response
+}
+
+/// Whether a path is one of Anthropic's dialect, known or not: then failures of all kinds, of
+/// keys and of bodies too, are told in its words.
+fn is_anthropic(path: &str) -> bool {
+    path.strip_prefix("/v1/messages")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A refusal's body as Anthropic's clients read it, and the id where they look for it.
+fn in_anthropic_words(response: Response, id: &HeaderValue) -> Response {
+    let (mut head, body) = response.into_parts();
+    let body = match head.extensions.get() {
+        None => body,
+        Some(Refused(refusal)) => {
+            let error = ErrorBody {
+                kind: "error",
+                error: ErrorObject {
+                    kind: refusal.anthropic_kind(),
+                    message: &refusal.to_string(),
+                },
+                request_id: id.to_str().ok(),
+            };
+            head.headers.remove(header::CONTENT_LENGTH);
+            Body::from(to_json(&error))
+        }
+    };
+    head.headers.insert("request-id", id.clone());
+    Response::from_parts(head, body)
 }
 
 /// The client's id if it is short and plain, else a new one.

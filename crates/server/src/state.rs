@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{ModelFacts, ServerConfig};
 use crate::errors::Refusal;
+use crate::kept::Kept;
 use crate::metrics::Metrics;
 
 /// Where a server is in its life.
@@ -37,6 +38,10 @@ pub(crate) struct Shared {
     pub body_bytes: Arc<Semaphore>,
     /// Turns for preparing large bodies.
     pub preparing: Arc<Semaphore>,
+    /// Responses that may be asked for later.
+    pub kept: Kept,
+    /// Places for responses that nobody waits for.
+    pub background: Arc<Semaphore>,
     /// Cancelled when answers that still run must end, whatever the engine is doing.
     pub cut: CancellationToken,
     phase: watch::Sender<Phase>,
@@ -57,6 +62,8 @@ impl Shared {
             metrics: Metrics::new(&config.served_names[0]),
             body_bytes: Arc::new(Semaphore::new(limits.bodies_bytes_max)),
             preparing: Arc::new(Semaphore::new(limits.num_preparing_max)),
+            kept: Kept::new(limits),
+            background: Arc::new(Semaphore::new(limits.num_background_max)),
             cut: CancellationToken::new(),
             phase: watch::Sender::new(Phase::Loading),
             serving: OnceLock::new(),

@@ -64,10 +64,6 @@ impl Out {
     }
 
     /// A document as an event with a name.
-    #[expect(
-        dead_code,
-        reason = "the dialects that name their events are yet to come"
-    )]
     pub fn event<T: Serialize>(&mut self, name: &str, document: &T) {
         self.ready.push_back(sse::event(name, document).into());
     }

@@ -1,5 +1,6 @@
 //! Requests as clients write them, read by the public entry points.
 
+mod dialects;
 mod parameters;
 mod reference;
 mod requests;

@@ -1,6 +1,6 @@
 //! `docs/reference/parameters.md` is the table of `api::fields`, made readable.
 
-use api::fields::{FIELDS, Field, On, Rule};
+use api::fields::{Endpoint, FIELDS, Field, On, Rule};
 
 /// The page as the table has it.
 fn page() -> String {
@@ -39,6 +39,34 @@ fn page() -> String {
             page += &row(field);
         }
     }
+    for (endpoint, path) in [
+        (Endpoint::Responses, "/v1/responses"),
+        (Endpoint::Messages, "/v1/messages"),
+    ] {
+        page += &dialect(endpoint, path);
+    }
+    page
+}
+
+/// The table of an endpoint that has one of its own.
+fn dialect(endpoint: Endpoint, path: &str) -> String {
+    let mut page = format!(
+        "\n## `{path}`\n\nThe same rules: obeyed, a hint, or refused.\n\n\
+         | field | accepted | what it does |\n|---|---|---|\n"
+    );
+    for field in endpoint.table() {
+        page += &row(field);
+    }
+    let shared: Vec<String> = endpoint
+        .shared()
+        .map(|field| format!("`{}`", field.name))
+        .collect();
+    if !shared.is_empty() {
+        page += &format!(
+            "\nAs in the tables above: {}. Their other fields are refused here.\n",
+            shared.join(", ")
+        );
+    }
     page
 }
 
@@ -55,7 +83,7 @@ fn row(field: &Field) -> String {
         Rule::Refused => "nothing".to_owned(),
     };
     let place = match field.on {
-        On::Both => "",
+        On::Both | On::Own => "",
         On::Chat => " (chat only)",
         On::Completion => " (completions only)",
     };

@@ -13,6 +13,8 @@
 
 pub(crate) mod chat;
 pub(crate) mod completion;
+pub(crate) mod messages;
+pub(crate) mod responses;
 
 mod prompt;
 mod timings;

@@ -6,9 +6,11 @@
 
 mod generate;
 mod health;
+mod messages;
 mod metrics;
 mod models;
 mod render;
+mod responses;
 mod tokenize;
 mod version;
 
@@ -34,6 +36,18 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/chat/completions/render", post(render::chat))
         .route("/v1/completions/render", post(render::completion))
         .route("/apply-template", post(render::apply_template))
+        .route("/v1/responses", post(responses::create))
+        .route(
+            "/v1/responses/{id}",
+            get(responses::show).delete(responses::delete),
+        )
+        .route("/v1/responses/{id}/cancel", post(responses::cancel))
+        .route(
+            "/v1/responses/{id}/input_items",
+            get(responses::input_items),
+        )
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count))
         .route("/v1/models", get(models::list))
         // Names may hold slashes, as in `org/model`.
         .route("/v1/models/{*id}", get(models::show))
@@ -80,7 +94,7 @@ fn cors(allowed: &[String]) -> Option<CorsLayer> {
     let exposed = [HeaderName::from_static("x-request-id"), header::RETRY_AFTER];
     let layer = CorsLayer::new()
         .allow_origin(origins)
-        .allow_methods([Method::GET, Method::POST])
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(exposed);
     Some(layer)

@@ -215,6 +215,10 @@ impl Running {
         self.post_bytes(path, body.to_string().as_bytes())
     }
 
+    pub fn delete(&self, path: &str) -> Reply {
+        http::send(self.address, &format!("DELETE {path} HTTP/1.1"), b"")
+    }
+
     pub fn post_bytes(&self, path: &str, body: &[u8]) -> Reply {
         let head = format!("POST {path} HTTP/1.1\r\ncontent-type: application/json");
         http::send(self.address, &head, body)

@@ -134,6 +134,8 @@ pub struct Events {
 pub enum Frame {
     /// `data: {…}`.
     Json(Value),
+    /// `event: NAME`, then `data: {…}`.
+    Event(String, Value),
     /// `data: [DONE]`.
     Done,
     /// `: …`.
@@ -163,7 +165,7 @@ impl Events {
     pub fn next_json(&mut self) -> Option<Value> {
         loop {
             match self.next_frame()? {
-                Frame::Json(value) => return Some(value),
+                Frame::Json(value) | Frame::Event(_, value) => return Some(value),
                 Frame::Done => return None,
                 Frame::Comment(_) => {}
             }
@@ -181,6 +183,13 @@ fn frame_of(bytes: &[u8]) -> Frame {
     let text = std::str::from_utf8(bytes).expect("frames are UTF-8");
     if let Some(comment) = text.strip_prefix(':') {
         return Frame::Comment(comment.trim().to_owned());
+    }
+    if let Some(event) = text.strip_prefix("event: ") {
+        let (name, rest) = event.split_once('\n').expect("data follows the name");
+        return match frame_of(rest.as_bytes()) {
+            Frame::Json(value) => Frame::Event(name.to_owned(), value),
+            other => panic!("a named event has JSON: {other:?}"),
+        };
     }
     match text
         .strip_prefix("data: ")

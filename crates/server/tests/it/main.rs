@@ -2,9 +2,7 @@
 
 mod harness; // a server under test
 mod http; // a client that shows every byte
-mod render;
-mod script;
-mod several; // the model
+mod script; // the model
 
 mod auth;
 mod cancellation;
@@ -15,8 +13,12 @@ mod http2;
 mod lifecycle;
 mod limits;
 mod logprobs;
+mod messages;
 mod metrics;
 mod parameters;
 mod real;
+mod render;
+mod responses;
+mod several;
 mod streaming;
 mod tokenize;

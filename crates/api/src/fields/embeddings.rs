@@ -1,0 +1,20 @@
+//! Every field of `/v1/embeddings`.
+//!
+//! Source: OpenAI's reference; vLLM's embedding protocol.
+
+use super::{Field, Neutral, On, Shape, ZERO, hint, neutral, obeyed, refused};
+
+/// The table.
+#[rustfmt::skip]
+pub(super) const FIELDS: &[Field] = &[
+    obeyed("model", On::Own, Shape::Text { bytes_max: 512 }, "a served name; the default model if absent"),
+    obeyed("input", On::Own, Shape::Structured("a string, a list of strings, a list of token ids, or a list of such lists"), "several inputs give several vectors, by index; control-token text is plain text"),
+    obeyed("encoding_format", On::Own, Shape::OneOf(&["float", "base64"]), "`base64` is the vector's 32-bit floats, little-endian; default `float`"),
+    obeyed("add_special_tokens", On::Own, Shape::Flag, "whether a text input gets the model's BOS; default true"),
+    hint("user", Shape::Text { bytes_max: 4096 }, "a label"),
+    refused("dimensions", "a vector has the model's own width: only a model trained for shorter ones could cut it"),
+    refused("truncate_prompt_tokens", "an input is never cut"),
+    neutral("priority", ZERO, "first come, first served"),
+    neutral("normalize", &[Neutral::Flag(true)], "vectors have length 1"),
+    neutral("embd_normalize", &[Neutral::Number(2.0)], "vectors have length 1"),
+];
