@@ -15,6 +15,9 @@ mod folder;
 
 mod stream;
 
+/// What a model's text consists of: reasoning, content, tool calls.
+pub mod output;
+
 pub use folder::{FolderError, FolderText};
 pub use stream::{Pushed, TextStream};
 pub use template::{ChatTemplate, Conversation, PromptEnding, Rendered, TemplateError};

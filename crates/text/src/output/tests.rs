@@ -1,0 +1,351 @@
+//! Answers of each family, whole and cut everywhere.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn tools() -> Vec<String> {
+    ["get_weather", "now"].map(String::from).to_vec()
+}
+
+fn parse_pieces<'a>(
+    syntax: OutputSyntax,
+    wanted: &Wanted,
+    pieces: impl IntoIterator<Item = &'a str>,
+) -> Vec<Part> {
+    let mut parser = OutputParser::new(syntax, wanted.clone());
+    let mut parts: Vec<Part> = Vec::new();
+    for piece in pieces {
+        parts.extend(parser.push(piece));
+    }
+    parts.extend(parser.finish());
+    joined(parts)
+}
+
+/// Neighbours of one kind as one part.
+fn joined(parts: Vec<Part>) -> Vec<Part> {
+    let mut all: Vec<Part> = Vec::new();
+    for part in parts {
+        match (all.last_mut(), part) {
+            (Some(Part::Content(said)), Part::Content(more))
+            | (Some(Part::Reasoning(said)), Part::Reasoning(more)) => said.push_str(&more),
+            (
+                Some(Part::CallArguments { index, json }),
+                Part::CallArguments {
+                    index: other,
+                    json: more,
+                },
+            ) if *index == other => json.push_str(&more),
+            (_, part) => all.push(part),
+        }
+    }
+    all
+}
+
+/// Parses `text` whole and letter by letter, which must agree.
+fn parse(syntax: OutputSyntax, wanted: &Wanted, text: &str) -> Vec<Part> {
+    let whole = parse_pieces(syntax, wanted, [text]);
+    let ends: Vec<usize> = text
+        .char_indices()
+        .map(|(at, _)| at)
+        .chain([text.len()])
+        .collect();
+    let letters = ends.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+    let cut = parse_pieces(syntax, wanted, letters);
+    assert_eq!(cut, whole, "letter by letter: {text:?}");
+    whole
+}
+
+fn calls(calls: CallSyntax) -> OutputSyntax {
+    let reasoning = ReasoningSyntax::None;
+    OutputSyntax { reasoning, calls }
+}
+
+fn thinking() -> OutputSyntax {
+    OutputSyntax {
+        reasoning: ReasoningSyntax::Think,
+        calls: CallSyntax::Hermes,
+    }
+}
+
+fn offering() -> Wanted {
+    Wanted {
+        tools: tools(),
+        ..Wanted::default()
+    }
+}
+
+fn content(text: &str) -> Part {
+    Part::Content(text.to_owned())
+}
+
+fn reasoning(text: &str) -> Part {
+    Part::Reasoning(text.to_owned())
+}
+
+fn call(index: usize, name: &str, json: &str) -> [Part; 3] {
+    let name = name.to_owned();
+    let json = json.to_owned();
+    [
+        Part::CallBegin { index, name },
+        Part::CallArguments { index, json },
+        Part::CallEnd { index },
+    ]
+}
+
+fn has_end(parts: &[Part]) -> bool {
+    parts
+        .iter()
+        .any(|part| matches!(part, Part::CallEnd { .. }))
+}
+
+#[test]
+fn a_call_between_tags_is_told_apart_from_what_is_said() {
+    let arguments = r#"{"city": "Zürich \"x\" } ]"}"#;
+    let text = format!(
+        "Let me look.\n<tool_call>\n{{\"name\": \"get_weather\", \"arguments\": {arguments}}}\n</tool_call>"
+    );
+    let mut expected = vec![content("Let me look.")];
+    expected.extend(call(0, "get_weather", arguments));
+    assert_eq!(
+        parse(calls(CallSyntax::Hermes), &offering(), &text),
+        expected
+    );
+}
+
+#[test]
+fn several_calls_have_their_own_numbers() {
+    let text = r#"<tool_call>
+{"name": "now", "arguments": {}}
+</tool_call>
+<tool_call>
+{"arguments": {"a": [1, {}]}, "name": "get_weather"}
+</tool_call>
+"#;
+    let expected = [
+        call(0, "now", "{}"),
+        call(1, "get_weather", r#"{"a": [1, {}]}"#),
+    ]
+    .concat();
+    assert_eq!(
+        parse(calls(CallSyntax::Hermes), &offering(), text),
+        expected
+    );
+}
+
+#[test]
+fn every_family_has_its_own_words_for_the_same_call() {
+    let expected = [
+        call(0, "now", r#"{"zone": 1}"#),
+        call(1, "get_weather", "{}"),
+    ]
+    .concat();
+    let one = r#"{"name": "now", "arguments": {"zone": 1}}"#;
+    let two = r#"{"name": "get_weather", "arguments": {}}"#;
+    let llama = |text: String| text.replace("arguments", "parameters");
+    let cases = [
+        (CallSyntax::Llama3, llama(format!("{one}; {two}"))),
+        (
+            CallSyntax::Llama3,
+            llama(format!("<|python_tag|>{one};{two}")),
+        ),
+        (CallSyntax::Mistral, format!("[TOOL_CALLS][{one}, {two}]")),
+        (CallSyntax::Mistral, format!("[TOOL_CALLS] [{one},{two}]")),
+        (
+            CallSyntax::Mistral,
+            r#"[TOOL_CALLS]now[ARGS]{"zone": 1}[TOOL_CALLS]get_weather[ARGS]{}"#.to_owned(),
+        ),
+        (
+            CallSyntax::Mistral,
+            r#"[TOOL_CALLS]now{"zone": 1}get_weather{}"#.to_owned(),
+        ),
+        (CallSyntax::Granite, format!("<|tool_call|>[{one}, {two}]")),
+        (CallSyntax::Json, format!("[{one}, {two}]")),
+        (CallSyntax::Json, format!("\n{one}\n{two}")),
+    ];
+    for (syntax, text) in cases {
+        let parts = parse(calls(syntax), &offering(), &text);
+        assert_eq!(parts, expected, "{syntax:?} {text:?}");
+    }
+}
+
+#[test]
+fn arguments_in_a_string_are_taken_out_of_it_and_none_are_an_empty_object() {
+    let text = r#"{"name": "now", "arguments": "{\"a\": 1}"}"#;
+    let parts = parse(calls(CallSyntax::Json), &offering(), text);
+    assert_eq!(parts, call(0, "now", r#"{"a": 1}"#));
+    let parts = parse(calls(CallSyntax::Json), &offering(), r#"{"name": "now"}"#);
+    assert_eq!(parts, call(0, "now", "{}"));
+}
+
+#[test]
+fn what_is_no_call_is_content_and_nothing_is_lost() {
+    for text in [
+        "<tool_call>\n{\"name\": \"rm_rf\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>not json</tool_call>",
+        "<tool_call>",
+        "a <tool b",
+        "a < b, [1, 2]",
+        "<tool_call>\n{\"name\": 7}\n</tool_call> and on",
+        r#"{"answer": 42}"#,
+    ] {
+        let parts = parse(calls(CallSyntax::Hermes), &offering(), text);
+        assert_eq!(parts, [content(text)], "{text:?}");
+    }
+    let bob = r#"{"name": "Bob", "arguments": {}}"#;
+    for text in [r#"{"answer": 42}"#, "[1, 2, 3]", "[", "{", bob, "  {x}"] {
+        let parts = parse(calls(CallSyntax::Json), &offering(), text);
+        assert_eq!(parts, [content(text)], "{text:?}");
+    }
+}
+
+#[test]
+fn without_tools_calls_are_content_and_nothing_is_held_back() {
+    let text = r#"<tool_call>{"name": "now"}"#;
+    let mut parser = OutputParser::new(calls(CallSyntax::Hermes), Wanted::default());
+    assert_eq!(parser.push(text), [content(text)]);
+}
+
+#[test]
+fn a_call_that_breaks_off_never_ends() {
+    let text = r#"<tool_call>{"name": "now", "arguments": {"zone": "Eur"#;
+    let parts = parse(calls(CallSyntax::Hermes), &offering(), text);
+    let [begin, arguments, _] = call(0, "now", r#"{"zone": "Eur"#);
+    assert_eq!(parts[..2], [begin, arguments]);
+    assert!(!has_end(&parts));
+}
+
+#[test]
+fn broken_arguments_do_not_end_a_call() {
+    for arguments in [r#"{"a": }"#, r#"{"a" 1}"#, "[1]", "7"] {
+        let text = format!(r#"<tool_call>{{"name": "now", "arguments": {arguments}}}</tool_call>"#);
+        let parts = parse(calls(CallSyntax::Hermes), &offering(), &text);
+        assert!(!has_end(&parts), "{arguments}");
+    }
+}
+
+#[test]
+fn arguments_are_passed_on_as_they_come() {
+    let mut parser = OutputParser::new(calls(CallSyntax::Hermes), offering());
+    assert_eq!(parser.push(r#"<tool_call>{"name": "now", "arg"#), []);
+    let begun = parser.push(r#"uments": {"zo"#);
+    let [begin, arguments, _] = call(0, "now", r#"{"zo"#);
+    assert_eq!(begun, [begin, arguments]);
+    let [_, more, _] = call(0, "now", r#"ne": 1"#);
+    assert_eq!(parser.push(r#"ne": 1"#), [more]);
+}
+
+#[test]
+fn reasoning_is_split_off_without_the_white_space_around_it() {
+    let text = "<think>\nHm, 1 < 2.\n\nSo.\n</think>\n\nYes.";
+    let expected = [reasoning("Hm, 1 < 2.\n\nSo."), content("Yes.")];
+    assert_eq!(parse(thinking(), &Wanted::default(), text), expected);
+    let opened = Wanted {
+        starts_in_reasoning: true,
+        ..Wanted::default()
+    };
+    assert_eq!(
+        parse(thinking(), &opened, &text["<think>".len()..]),
+        expected
+    );
+}
+
+#[test]
+fn an_empty_block_is_no_reasoning_and_an_open_one_is_nothing_else() {
+    let read = |text| parse(thinking(), &Wanted::default(), text);
+    assert_eq!(read("<think>\n\n</think>\n\nYes."), [content("Yes.")]);
+    assert_eq!(read("<think>\nHm, "), [reasoning("Hm,")]);
+    assert_eq!(read("No <think> here."), [content("No <think> here.")]);
+    assert_eq!(read("<thi"), [content("<thi")]);
+}
+
+#[test]
+fn a_call_may_follow_reasoning() {
+    let text = r#"<think>x</think>
+<tool_call>{"name": "now", "arguments": {}}</tool_call>"#;
+    let mut expected = vec![reasoning("x")];
+    expected.extend(call(0, "now", "{}"));
+    assert_eq!(parse(thinking(), &offering(), text), expected);
+}
+
+#[test]
+fn a_prompt_that_ends_in_an_open_block_is_seen() {
+    assert!(thinking().opens_reasoning("<|im_start|>assistant\n<think>\n"));
+    assert!(!thinking().opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+    assert!(!calls(CallSyntax::Hermes).opens_reasoning("<think>"));
+}
+
+#[test]
+fn a_grammar_has_the_markers_and_the_schema_of_every_tool() {
+    let tools = [
+        ("f".to_owned(), serde_json::json!({"type": "object"})),
+        ("g".to_owned(), serde_json::json!({})),
+    ];
+    let quoted = |marker: &str| format!("{marker:?}");
+    let rules = CallRules {
+        tools: &tools,
+        parallel: Parallel::Several,
+    };
+    let lark = rules.lark(CallSyntax::Hermes, quoted);
+    assert!(
+        lark.starts_with(r#"start: "<tool_call>" "\n" call"#),
+        "{lark}"
+    );
+    assert!(lark.contains(r#"{"const":"f"}"#), "{lark}");
+    assert!(lark.contains(r#"{"const":"g"}"#), "{lark}");
+    let one = CallRules {
+        tools: &tools[..1],
+        parallel: Parallel::One,
+    };
+    assert!(!one.lark(CallSyntax::Mistral, quoted).contains("anyOf"));
+    assert!(
+        one.lark(CallSyntax::Llama3, quoted)
+            .contains(r#""parameters""#)
+    );
+}
+
+const PIECES: &[&str] = &[
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "<|python_tag|>",
+    "<|tool_call|>",
+    r#"{"name": "now", "arguments": {"a": 1}}"#,
+    r#"{"name": "no"}"#,
+    "now",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "\\",
+    " \n",
+    "é😀",
+    ",;:",
+    "text",
+];
+
+proptest! {
+    /// Whatever a model says, where it is cut changes nothing.
+    #[test]
+    fn cuts_change_nothing(
+        pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..12),
+        cuts in proptest::collection::vec(0usize..400, 0..8),
+        syntax in 0usize..5,
+        starts_in_reasoning: bool,
+    ) {
+        let text = pieces.concat();
+        let all = [CallSyntax::Hermes, CallSyntax::Llama3, CallSyntax::Mistral, CallSyntax::Granite, CallSyntax::Json];
+        let syntax = OutputSyntax { reasoning: ReasoningSyntax::Think, calls: all[syntax] };
+        let wanted = Wanted { tools: tools(), num_calls_max: None, starts_in_reasoning };
+        let whole = parse_pieces(syntax, &wanted, [text.as_str()]);
+        let mut ends: Vec<usize> = cuts.into_iter().chain([0, text.len()]).collect();
+        ends.retain(|&end| text.is_char_boundary(end));
+        ends.sort_unstable();
+        let cut = parse_pieces(syntax, &wanted, ends.windows(2).map(|pair| &text[pair[0]..pair[1]]));
+        prop_assert_eq!(cut, whole);
+    }
+}
