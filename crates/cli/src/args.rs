@@ -44,8 +44,8 @@ pub enum Command {
 /// Which model, and how it is held in memory.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// A GGUF file, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]` (fetched first if need be).
-    #[arg(short, long, env = "FULCRUM_MODEL", value_name = "FILE|NAME|hf:…", default_value = crate::catalogue::DEFAULT)]
+    /// A GGUF file, a folder with config.json and safetensors, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]` (fetched first if need be).
+    #[arg(short, long, env = "FULCRUM_MODEL", value_name = "FILE|FOLDER|NAME|hf:…", default_value = crate::catalogue::DEFAULT)]
     pub model: String,
     #[command(flatten)]
     pub compute: ComputeArgs,
@@ -60,6 +60,26 @@ pub struct ComputeArgs {
     /// Element type of cached keys and values.
     #[arg(long, env = "FULCRUM_KV_TYPE", value_enum, default_value_t = KvType::F16)]
     pub kv_type: KvType,
+    /// Type that weights in F32, F16 or BF16 are held in; embedding and head get at least 8 bits [default: bf16 where it fits half of memory, else the largest type that does].
+    #[arg(long, env = "FULCRUM_QUANTIZE", value_enum, value_name = "TYPE")]
+    pub quantize: Option<Quantize>,
+}
+
+/// What weights are quantised to while they are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(non_camel_case_types)]
+pub enum Quantize {
+    /// 16 bits a value.
+    Bf16,
+    /// 8.5 bits a value.
+    #[value(name = "q8_0")]
+    Q8_0,
+    /// 5 bits a value.
+    #[value(name = "q4_1")]
+    Q4_1,
+    /// 4.5 bits a value.
+    #[value(name = "q4_0")]
+    Q4_0,
 }
 
 /// Element type of cached keys and values.
@@ -294,7 +314,7 @@ pub struct LogitsArgs {
     #[arg(long, value_name = "0,5,9", value_delimiter = ',')]
     pub rows: Option<Vec<usize>>,
     /// Weights dequantised and all arithmetic in float32, cache included.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "quantize")]
     pub exact: bool,
     /// Where to write the tensor `logits`, float32 `[T, V]` (safetensors).
     #[arg(long, value_name = "F.safetensors")]
@@ -304,9 +324,12 @@ pub struct LogitsArgs {
 /// Flags of `fulcrum inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A GGUF file, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]`.
-    #[arg(value_name = "FILE|NAME|hf:…")]
+    /// A GGUF file, a folder with config.json and safetensors, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]`.
+    #[arg(value_name = "FILE|FOLDER|NAME|hf:…")]
     pub model: String,
+    /// Show what weights in F32, F16 or BF16 would be held in.
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub quantize: Option<Quantize>,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

@@ -4,23 +4,25 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use formats::gguf::Gguf;
+use model::Source;
 use serde_json::json;
 use text::Tokenizer;
 
-use crate::args::InspectArgs;
+use crate::args::{ComputeArgs, InspectArgs, KvType, Quantize};
 use crate::open::{self, Wanted};
+use crate::weights::{self, Choice};
 use crate::words::{megabytes, print, printable};
 
 /// Runs the subcommand. Exit code 1 if the model would be refused, so that scripts can ask.
 pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
     let path = Wanted::parse(&args.model)?.path()?;
-    let file = Gguf::open(&path)?;
-    let report = Report::of(&file);
+    let source = open::source(&path)?;
+    let report = Report::of(&source, args.quantize);
     if args.json {
-        print(&format!("{:#}\n", report.json(&file, &args)))?;
+        print(&format!("{:#}\n", report.json(&source, &args)))?;
     } else {
         let tensors = if args.tensors {
-            tensor_lines(&file)
+            tensor_lines(&source)
         } else {
             String::new()
         };
@@ -35,13 +37,21 @@ pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
 
 /// What is said of a file, in both forms.
 struct Report {
-    version: u32,
+    format: String,
     model: model::Inspection,
-    /// `None` if it would be refused.
-    tokenizer: Option<TokenizerFacts>,
-    template_bytes: Option<usize>,
+    tokenizer: TokenizerReport,
+    template: TemplateFacts,
+    /// How weights would be held, if the model is sound.
+    weights: Option<Choice>,
     /// Everything that would be refused.
     refusals: Vec<String>,
+}
+
+/// Whether there is a tokenizer that can be used.
+enum TokenizerReport {
+    Unusable,
+    Absent,
+    Usable(TokenizerFacts),
 }
 
 struct TokenizerFacts {
@@ -52,30 +62,56 @@ struct TokenizerFacts {
     ends: Vec<String>,
 }
 
+/// What is said of a chat template.
+enum TemplateFacts {
+    Absent,
+    /// A GGUF file's, with its length.
+    Bytes(usize),
+    /// A folder's.
+    Present,
+}
+
 impl Report {
-    fn of(file: &Gguf) -> Report {
-        let model = model::inspect(file);
+    fn of(source: &Source, quantize: Option<Quantize>) -> Report {
+        let model = model::inspect(source);
         let mut refusals: Vec<String> = model.refusals.iter().map(ToString::to_string).collect();
-        let tokenizer = match open::tokenizer(file) {
-            Ok(tokenizer) => {
-                let template = open::template(file, &tokenizer).map(drop);
-                let fits = model.spec.as_ref().map_or(Ok(()), |spec| {
-                    open::check_vocabularies(&tokenizer, spec.vocab)
-                });
-                let found = [template, fits].into_iter().filter_map(Result::err);
-                refusals.extend(found.map(|error| format!("{error:#}")));
-                Some(TokenizerFacts::of(&tokenizer, file))
+        let (format, tokenizer, template) = match source {
+            Source::Gguf(file) => {
+                let template = file.find::<&str>("tokenizer.chat_template").ok().flatten();
+                (
+                    format!("GGUF v{}", file.version()),
+                    gguf_tokenizer(file, &model, &mut refusals),
+                    template.map_or(TemplateFacts::Absent, |text| {
+                        TemplateFacts::Bytes(text.len())
+                    }),
+                )
             }
-            Err(error) => {
-                refusals.push(format!("{error:#}"));
-                None
+            Source::Folder(folder) => {
+                let (tokenizer, template) = folder_text(folder, &model, &mut refusals);
+                ("folder with safetensors".to_owned(), tokenizer, template)
             }
         };
+        let compute = ComputeArgs {
+            threads: None,
+            kv_type: KvType::F16,
+            quantize,
+        };
+        let weights = match model.refusals.is_empty() {
+            false => None,
+            true => match weights::choose(source, &compute) {
+                Ok(choice) => Some(choice),
+                Err(error) => {
+                    refusals.push(format!("{error:#}"));
+                    None
+                }
+            },
+        };
         Report {
-            version: file.version(),
+            format,
             model,
             tokenizer,
-            template_bytes: template_bytes(file),
+            template,
+            weights,
             refusals,
         }
     }
@@ -103,7 +139,7 @@ impl Report {
         let named = |name: &Option<String>| name.clone().unwrap_or_else(|| "not named".to_owned());
         let millions = model.num_parameters as f64 / 1e6;
         let mut rows = vec![
-            ("format", format!("GGUF v{}", self.version)),
+            ("format", self.format.clone()),
             ("architecture", named(&model.architecture)),
             ("name", named(&model.name)),
             (
@@ -129,6 +165,13 @@ impl Report {
             rows.push(("shape", shape));
             rows.push(("context", format!("{} tokens", spec.context_max)));
         }
+        if let Some(weights) = &self.weights {
+            let size = megabytes(weights.plan.num_bytes());
+            rows.push((
+                "in memory",
+                format!("{size} ({}) {}", weights.plan, weights.reason),
+            ));
+        }
         if let Some(block_bytes) = model.kv_block_bytes {
             let kilobytes = block_bytes as f64 / model::runner::BLOCK_TOKENS as f64 / 1e3;
             rows.push(("KV cache", format!("{kilobytes:.1} kB a token (f16)")));
@@ -137,11 +180,15 @@ impl Report {
     }
 
     fn text_rows(&self) -> Vec<(&'static str, String)> {
-        let tokenizer = self.tokenizer.as_ref();
-        let tokenizer = tokenizer.map_or_else(|| "cannot be used".to_owned(), TokenizerFacts::line);
-        let template = match self.template_bytes {
-            Some(num_bytes) => format!("{num_bytes} bytes"),
-            None => "none: only plain completions".to_owned(),
+        let tokenizer = match &self.tokenizer {
+            TokenizerReport::Unusable => "cannot be used".to_owned(),
+            TokenizerReport::Absent => "none: prompts must be token ids".to_owned(),
+            TokenizerReport::Usable(facts) => facts.line(),
+        };
+        let template = match self.template {
+            TemplateFacts::Bytes(num_bytes) => format!("{num_bytes} bytes"),
+            TemplateFacts::Present => "found".to_owned(),
+            TemplateFacts::Absent => "none: only plain completions".to_owned(),
         };
         let mut rows = vec![("tokenizer", tokenizer), ("chat template", template)];
         if !self.model.unread_keys.is_empty() {
@@ -150,7 +197,7 @@ impl Report {
         rows
     }
 
-    fn json(&self, file: &Gguf, args: &InspectArgs) -> serde_json::Value {
+    fn json(&self, source: &Source, args: &InspectArgs) -> serde_json::Value {
         let model = &self.model;
         let types: serde_json::Map<_, _> = model
             .types
@@ -161,7 +208,7 @@ impl Report {
             })
             .collect();
         let mut report = json!({
-            "format": format!("GGUF v{}", self.version),
+            "format": self.format,
             "architecture": model.architecture,
             "name": model.name,
             "parameters": model.num_parameters,
@@ -172,37 +219,103 @@ impl Report {
             "vocab": model.spec.as_ref().map(|spec| spec.vocab),
             "context_max": model.spec.as_ref().map(|spec| spec.context_max),
             "kv_block_bytes": model.kv_block_bytes,
-            "tokenizer": self.tokenizer.as_ref().map(TokenizerFacts::json),
-            "chat_template_bytes": self.template_bytes,
+            "tokenizer": match &self.tokenizer {
+                TokenizerReport::Usable(facts) => facts.json(),
+                TokenizerReport::Unusable | TokenizerReport::Absent => serde_json::Value::Null,
+            },
+            "chat_template_bytes": match self.template {
+                TemplateFacts::Bytes(num_bytes) => Some(num_bytes),
+                TemplateFacts::Present | TemplateFacts::Absent => None,
+            },
+            "chat_template": !matches!(self.template, TemplateFacts::Absent),
+            "weights": self.weights.as_ref().map(weights_json),
             "unread_keys": model.unread_keys,
             "refusals": self.refusals,
         });
         if args.tensors {
-            report["tensors"] = file.tensors().iter().map(|tensor| json!({
-                "name": tensor.name, "dims": tensor.dims, "type": type_name(tensor), "bytes": tensor.num_bytes(),
-            })).collect();
+            report["tensors"] = source
+                .tensors()
+                .into_iter()
+                .map(|(name, ty, dims, num_bytes)| {
+                    json!({"name": name, "dims": dims, "type": ty, "bytes": num_bytes})
+                })
+                .collect();
         }
         report
     }
 }
 
+fn weights_json(choice: &Choice) -> serde_json::Value {
+    let types: serde_json::Map<_, _> = choice
+        .plan
+        .types
+        .iter()
+        .map(|(name, share)| {
+            let share = json!({"matrices": share.num_matrices, "bytes": share.num_bytes});
+            ((*name).to_owned(), share)
+        })
+        .collect();
+    json!({"bytes": choice.plan.num_bytes(), "types": types, "reason": choice.reason})
+}
+
+/// What is said of a GGUF file's tokenizer; whatever speaks against it or the chat template joins `refusals`.
+fn gguf_tokenizer(
+    file: &Gguf,
+    model: &model::Inspection,
+    refusals: &mut Vec<String>,
+) -> TokenizerReport {
+    let tokenizer = match open::tokenizer(file) {
+        Ok(tokenizer) => tokenizer,
+        Err(error) => {
+            refusals.push(format!("{error:#}"));
+            return TokenizerReport::Unusable;
+        }
+    };
+    let template = open::template(file, &tokenizer).map(drop);
+    refusals.extend(template.err().map(|error| format!("{error:#}")));
+    refusals.extend(misfit(&tokenizer, model));
+    let named = |key: &str| file.find::<&str>(key).ok().flatten().unwrap_or_default();
+    let kind = [named("tokenizer.ggml.model"), named("tokenizer.ggml.pre")].join(" ");
+    TokenizerReport::Usable(TokenizerFacts::of(&tokenizer, kind.trim()))
+}
+
+/// The same of a folder.
+fn folder_text(
+    folder: &model::source::Folder,
+    model: &model::Inspection,
+    refusals: &mut Vec<String>,
+) -> (TokenizerReport, TemplateFacts) {
+    let text = match open::folder_text(folder) {
+        Ok(text) => text,
+        Err(error) => {
+            refusals.push(format!("{error:#}"));
+            return (TokenizerReport::Unusable, TemplateFacts::Absent);
+        }
+    };
+    let Some(tokenizer) = text.tokenizer else {
+        return (TokenizerReport::Absent, TemplateFacts::Absent);
+    };
+    refusals.extend(misfit(&tokenizer, model));
+    let template = match text.template {
+        Some(_) => TemplateFacts::Present,
+        None => TemplateFacts::Absent,
+    };
+    let facts = TokenizerFacts::of(&tokenizer, "tokenizer.json");
+    (TokenizerReport::Usable(facts), template)
+}
+
+fn misfit(tokenizer: &Tokenizer, model: &model::Inspection) -> Option<String> {
+    let spec = model.spec.as_ref()?;
+    let misfit = open::check_vocabularies(tokenizer, spec.vocab).err()?;
+    Some(format!("{misfit:#}"))
+}
+
 impl TokenizerFacts {
-    fn of(tokenizer: &Tokenizer, file: &Gguf) -> TokenizerFacts {
-        let named = |key: &str| {
-            file.find::<&str>(key)
-                .ok()
-                .flatten()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let kind = [named("tokenizer.ggml.model"), named("tokenizer.ggml.pre")]
-            .join(" ")
-            .trim()
-            .to_owned();
+    fn of(tokenizer: &Tokenizer, kind: &str) -> TokenizerFacts {
         let text_of =
             |token: &text::TokenId| tokenizer.token_text(*token).unwrap_or_default().to_owned();
         TokenizerFacts {
-            kind,
+            kind: kind.to_owned(),
             vocab: tokenizer.vocab(),
             num_control: tokenizer.control_texts().len(),
             bos: tokenizer.bos().as_ref().map(text_of),
@@ -229,26 +342,12 @@ impl TokenizerFacts {
     }
 }
 
-fn template_bytes(file: &Gguf) -> Option<usize> {
-    file.find::<&str>("tokenizer.chat_template")
-        .ok()
-        .flatten()
-        .map(str::len)
-}
-
-fn tensor_lines(file: &Gguf) -> String {
+fn tensor_lines(source: &Source) -> String {
     let mut lines = String::new();
-    for tensor in file.tensors() {
-        let (name, ty) = (printable(&tensor.name), type_name(tensor));
+    for (name, ty, dims, _) in source.tensors() {
+        let name = printable(&name);
         // Writing to a string cannot fail.
-        let _ = writeln!(lines, "  {name:<40} {ty:<10} {:?}", tensor.dims);
+        let _ = writeln!(lines, "  {name:<40} {ty:<10} {dims:?}");
     }
     lines
-}
-
-fn type_name(tensor: &formats::gguf::TensorEntry) -> String {
-    match &tensor.ty {
-        Ok(ty) => ty.to_string(),
-        Err(_) => "refused".to_owned(),
-    }
 }

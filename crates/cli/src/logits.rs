@@ -8,18 +8,22 @@ use anyhow::{Context as _, bail};
 use formats::safetensors::{Dtype, NewTensor, write_safetensors};
 use model::Precision;
 use model::runner::Runner as _;
-use text::{SpecialText, Tokenizer};
+use text::SpecialText;
 
 use crate::args::LogitsArgs;
 use crate::open::{self, KvPositions, Wanted};
+use crate::weights;
 
 /// Runs the subcommand.
 pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
-    let file = open::gguf(&Wanted::parse(&args.model.model)?.path()?)?;
+    let source = open::source(&Wanted::parse(&args.model.model)?.path()?)?;
     let ids = match (&args.ids, &args.prompt) {
         (Some(path), _) => read_ids(path)?,
         (None, Some(prompt)) => {
-            let tokenizer = Tokenizer::from_gguf(&file).context("cannot use the tokenizer")?;
+            let tokenizer = open::text_side(&source)?.tokenizer;
+            if !tokenizer.has_text() {
+                bail!("this folder has no tokenizer.json: --ids takes token ids");
+            }
             tokenizer
                 .encode_with_bos(prompt, SpecialText::Parse)
                 .into_iter()
@@ -31,7 +35,7 @@ pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
     if ids.is_empty() {
         bail!("there are no tokens to compute");
     }
-    let context_max = model::inspect(&file)
+    let context_max = model::inspect(&source)
         .spec
         .map_or(usize::MAX, |spec| spec.context_max);
     if ids.len() > context_max {
@@ -44,15 +48,15 @@ pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
     let precision = if args.exact {
         Precision::Exact
     } else {
-        Precision::Packed
+        weights::choose(&source, &args.model.compute)?.precision
     };
     let mut runner = open::runner(
-        &file,
+        &source,
         &args.model.compute,
         precision,
         KvPositions::Exactly(ids.len()),
     )?;
-    drop(file);
+    drop(source);
     let vocab = runner.shape().vocab;
     let values = score(&mut runner, &ids, &rows)?;
     let bytes: Vec<u8> = values

@@ -8,6 +8,7 @@
 mod args;
 mod cache;
 mod catalogue;
+mod generation;
 mod hub;
 mod inspect;
 mod logits;
@@ -16,6 +17,7 @@ mod pull;
 mod reference;
 mod run;
 mod serve;
+mod weights;
 mod words;
 
 use std::process::ExitCode;

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use formats::gguf::{FromValue, Gguf};
 use model::runner::{BLOCK_TOKENS, Runner as _};
-use model::{CpuRunner, Inspection, KvBudget, LoadOptions, Precision};
+use model::source::Folder;
+use model::{CpuRunner, Inspection, KvBudget, LoadOptions, Precision, Source};
 use server::SamplingDefaults;
-use text::{ChatTemplate, SpecialText, TokenId, Tokenizer};
+use text::{ChatTemplate, FolderText, SpecialText, TokenId, Tokenizer};
 
 use crate::args::{ComputeArgs, KvType};
 use crate::catalogue::{self, Entry};
+use crate::generation;
 use crate::hub::{self, HubName};
 use crate::pull;
 use crate::words::WithHint as _;
@@ -30,7 +32,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// What was typed: a name of the catalogue or of the hub, or the path of a file that exists.
+    /// What was typed: a name of the catalogue or of the hub, or the path of a file or folder that exists.
     pub fn parse(typed: &str) -> anyhow::Result<Wanted> {
         if let Some(entry) = catalogue::find(typed) {
             return Ok(Wanted::Named(entry));
@@ -39,9 +41,6 @@ impl Wanted {
             return Ok(Wanted::Hub(name));
         }
         let path = PathBuf::from(typed);
-        if path.is_dir() {
-            bail!("{typed} is a folder; models are single GGUF files");
-        }
         if !path.exists() {
             return Err(anyhow::anyhow!(
                 "there is no file {typed}, and no model of that name"
@@ -61,10 +60,7 @@ impl Wanted {
         match self {
             Wanted::Named(entry) => entry.name.to_owned(),
             Wanted::Hub(name) => name.repo.clone(),
-            Wanted::File(path) => path.file_stem().map_or_else(
-                || "model".into(),
-                |stem| stem.to_string_lossy().into_owned(),
-            ),
+            Wanted::File(path) => name_of(path),
         }
     }
 
@@ -78,6 +74,24 @@ impl Wanted {
     }
 }
 
+/// A folder's own name, for the files in it too; a GGUF file's without its ending.
+fn name_of(path: &Path) -> String {
+    let is_gguf = path.is_file()
+        && path
+            .extension()
+            .is_none_or(|ending| ending != "json" && ending != "safetensors");
+    let name = match path.is_file() && !is_gguf {
+        true => path.parent().and_then(Path::file_name),
+        // A folder's name may have dots; so has `.`, which is no name at all.
+        false if path.is_dir() => path.file_name(),
+        false => path.file_stem(),
+    };
+    name.map_or_else(
+        || "model".into(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
 /// Reads all text of a stream that has at most `bytes_max` of it.
 pub fn read_text(stream: impl Read, bytes_max: u64) -> io::Result<String> {
     let mut text = String::new();
@@ -89,29 +103,47 @@ pub fn read_text(stream: impl Read, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a GGUF file.
-pub fn gguf(path: &Path) -> anyhow::Result<Gguf> {
-    Ok(Gguf::open(path)?)
+/// Opens a GGUF file or a folder.
+pub fn source(path: &Path) -> anyhow::Result<Source> {
+    Source::open(path).with_context(|| format!("cannot open {}", path.display()))
 }
 
 /// What turns text into tokens and back.
 pub struct TextSide {
-    /// The vocabulary.
+    /// The vocabulary; one without texts if the model came without a tokenizer.
     pub tokenizer: Arc<Tokenizer>,
-    /// The chat template, if the file has one.
+    /// The chat template, if the model has one.
     pub template: Option<ChatTemplate>,
 }
 
 /// Reads vocabulary and chat template, and checks that the model knows the tokens they rely on.
-pub fn text_side(file: &Gguf) -> anyhow::Result<TextSide> {
-    let tokenizer = tokenizer(file)?;
-    if let Some(spec) = model::inspect(file).spec {
-        check_vocabularies(&tokenizer, spec.vocab)?;
+pub fn text_side(source: &Source) -> anyhow::Result<TextSide> {
+    let num_embeddings = model::inspect(source).spec.map(|spec| spec.vocab);
+    let (tokenizer, template) = match source {
+        Source::Gguf(file) => {
+            let tokenizer = tokenizer(file)?;
+            let template = template(file, &tokenizer)?;
+            (tokenizer, template)
+        }
+        Source::Folder(folder) => {
+            let text = folder_text(folder)?;
+            let textless =
+                || Tokenizer::without_text(num_embeddings.unwrap_or(0), &text.end_tokens);
+            (text.tokenizer.unwrap_or_else(textless), text.template)
+        }
+    };
+    if let Some(num_embeddings) = num_embeddings {
+        check_vocabularies(&tokenizer, num_embeddings)?;
     }
     Ok(TextSide {
-        template: template(file, &tokenizer)?,
+        template,
         tokenizer: Arc::new(tokenizer),
     })
+}
+
+/// Tokenizer and chat template of a folder, as far as it has them.
+pub fn folder_text(folder: &Folder) -> anyhow::Result<FolderText> {
+    FolderText::open(folder.path()).context("cannot use the tokenizer")
 }
 
 /// The vocabulary.
@@ -172,12 +204,12 @@ const MEBIBYTE: u64 = 1 << 20;
 ///
 /// If the flags ask for more memory than this machine has, or the model is refused.
 pub fn runner(
-    file: &Gguf,
+    source: &Source,
     compute: &ComputeArgs,
     precision: Precision,
     positions: KvPositions,
 ) -> anyhow::Result<CpuRunner> {
-    let inspection = model::inspect(file);
+    let inspection = model::inspect(source);
     let kv_type = match (precision, compute.kv_type) {
         (Precision::Exact, _) | (_, KvType::F32) => model::KvType::F32,
         (_, KvType::F16) => model::KvType::F16,
@@ -193,7 +225,7 @@ pub fn runner(
         context: None,
         kv_type: Some(kv_type),
     };
-    model::load(file, &options)
+    model::load(source, &options)
         .context("cannot load the model")
         .hint(|| "`fulcrum inspect` lists everything that speaks against a file".to_owned())
 }
@@ -263,7 +295,7 @@ fn kv_budget(
 }
 
 /// Memory of this machine, or of the control group this process is confined to.
-fn memory_bytes() -> Option<u64> {
+pub(crate) fn memory_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| {
@@ -278,7 +310,11 @@ fn memory_bytes() -> Option<u64> {
 }
 
 /// The sampling that the model's authors recommend, where the file says so.
-pub fn sampling_defaults(file: &Gguf) -> anyhow::Result<SamplingDefaults> {
+pub fn sampling_defaults(source: &Source) -> anyhow::Result<SamplingDefaults> {
+    let file = match source {
+        Source::Gguf(file) => file,
+        Source::Folder(folder) => return generation::defaults(folder.path()),
+    };
     Ok(SamplingDefaults {
         temperature: recommended(file, "general.sampling.temp", |value| {
             (0.0..=2.0).contains(value)
@@ -320,16 +356,17 @@ mod tests {
             Ok(Wanted::Named(_))
         ));
         assert!(Wanted::parse("no/such/file.gguf").is_err());
-        assert!(Wanted::parse("/").is_err());
+        assert!(matches!(Wanted::parse("/"), Ok(Wanted::File(_))));
     }
 
     #[test]
     fn a_context_beyond_the_model_or_the_cache_is_refused_with_what_there_is() {
         let file = testkit::tiny::llama(testkit::encode::Encoding::Q4_0).build();
-        let file = Gguf::parse(file.bytes).expect("the tiny model is sound");
+        let file = Source::Gguf(Gguf::parse(file.bytes).expect("the tiny model is sound"));
         let compute = ComputeArgs {
             threads: Some(1),
             kv_type: KvType::F16,
+            quantize: None,
         };
         let positions = KvPositions::Exactly(64);
         let runner = runner(&file, &compute, Precision::Packed, positions).expect("it is loaded");

@@ -14,7 +14,6 @@ use engine::{
     ControlText, EngineHandle, EngineLimits, Event, FinishReason, Finished, Logprobs, Observer,
     PrefixCache, Request, RequestFacts, Sampling, StepFacts, Stop,
 };
-use model::Precision;
 use serde_json::{Value, json};
 use text::{SpecialText, TokenId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +21,8 @@ use tokio::sync::mpsc;
 
 use crate::args::RunArgs;
 use crate::open::{self, KvPositions, TextSide, Wanted};
-use crate::words::print;
+use crate::weights;
+use crate::words::{WithHint as _, print};
 
 /// Longest conversation, in tokens, unless the model's context is shorter or a flag says otherwise.
 const CONTEXT_USUAL: usize = 8192;
@@ -71,16 +71,23 @@ struct Session {
 
 impl Session {
     fn open(args: RunArgs) -> anyhow::Result<Session> {
-        let file = open::gguf(&Wanted::parse(&args.model.model)?.path()?)?;
-        let text = open::text_side(&file)?;
+        let source = open::source(&Wanted::parse(&args.model.model)?.path()?)?;
+        let text = open::text_side(&source)?;
+        if !text.tokenizer.has_text() {
+            return Err(anyhow::anyhow!(
+                "this folder has no tokenizer.json, so there is no text to answer"
+            ))
+            .hint(|| "`fulcrum serve` takes prompts of token ids".to_owned());
+        }
+        let weights = weights::choose(&source, &args.model.compute)?;
         let positions = args.context.map_or(CONTEXT_USUAL, NonZeroUsize::get);
         let runner = open::runner(
-            &file,
+            &source,
             &args.model.compute,
-            Precision::Packed,
+            weights.precision,
             KvPositions::Exactly(positions),
         )?;
-        drop(file);
+        drop(source);
         let context_max = open::context_max(&runner, args.context)?;
         let limits = EngineLimits {
             prompt_rows_max: 64,

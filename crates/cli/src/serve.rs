@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use engine::{EngineLimits, PrefixCache};
-use model::Precision;
 use model::runner::{BLOCK_TOKENS, Runner as _};
 use server::{
     ApiKeys, Limits, LoadedModel, ModelFacts, Outcome, Phase, Server, ServerConfig, Signals,
@@ -14,6 +13,7 @@ use server::{
 
 use crate::args::{LogFormat, ServeArgs};
 use crate::open::{self, KvPositions, Wanted};
+use crate::weights;
 use crate::words::{WithHint as _, megabytes};
 
 /// Threads of the HTTP side. They mostly wait; two keep `/metrics` answering while one encodes a long prompt.
@@ -86,13 +86,20 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
 /// Fetches, opens and loads the model; runs while the port already answers "loading".
 fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
     let path = wanted.path()?;
-    let file = open::gguf(&path)?;
-    let text = open::text_side(&file)?;
-    let defaults = open::sampling_defaults(&file)?;
+    let source = open::source(&path)?;
+    let text = open::text_side(&source)?;
+    let defaults = open::sampling_defaults(&source)?;
+    let weights = weights::choose(&source, &args.model.compute)?;
+    eprintln!("{}", weights.line());
+    if !text.tokenizer.has_text() {
+        eprintln!(
+            "no tokenizer.json: prompts must be token ids (`prompt: [1, 2, 3]`), and answers are told by `return_token_ids`"
+        );
+    }
     let positions = args
         .kv_cache_mib
         .map_or(KvPositions::Usual, KvPositions::Mebibytes);
-    let runner = open::runner(&file, &args.model.compute, Precision::Packed, positions)?;
+    let runner = open::runner(&source, &args.model.compute, weights.precision, positions)?;
     let shape = runner.shape().clone();
     let num_positions = shape.num_blocks * BLOCK_TOKENS;
     let context_max = open::context_max(&runner, args.context)?;

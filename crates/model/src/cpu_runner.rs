@@ -63,8 +63,9 @@ fn fingerprint(decoder: &Decoder, kv_store: &KvStore, precision: Precision) -> S
     let hash = decoder.weights.hash ^ spec_hash.rotate_left(1);
     let version = env!("CARGO_PKG_VERSION");
     let text = format!(
-        "fp-{hash:016x}-{version}-{}-{precision:?}-{:?}",
+        "fp-{hash:016x}-{version}-{}-{}-{:?}",
         Isa::current().name(),
+        precision.name(),
         kv_store.element
     );
     text.to_lowercase()

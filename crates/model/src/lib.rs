@@ -19,7 +19,7 @@ pub mod runner;
 pub mod spec;
 
 // A GGUF file or a folder, opened.
-mod source;
+pub mod source;
 
 // What tensors are called.
 mod naming;
@@ -32,6 +32,9 @@ mod inventory;
 
 // Reasons against a file.
 mod refusal;
+
+// In which type they are held.
+mod quantise;
 
 // Tensors to packed matrices.
 mod weights;
@@ -66,7 +69,8 @@ mod score;
 pub use cpu_runner::CpuRunner;
 pub use inspect::{Inspection, TypeShare, inspect};
 pub use kv_store::KvBudget;
-pub use load::{Fault, LoadError, LoadOptions, Precision, load, open};
+pub use load::{Fault, LoadError, LoadOptions, Precision, load, open, plan};
+pub use quantise::{PlannedShare, WeightPlan, WeightType};
 pub use refusal::{Dims, Refusal, Refusals};
 pub use runner::Runner;
 pub use score::score;

@@ -17,6 +17,7 @@ use crate::cpu_runner::CpuRunner;
 use crate::decoder::Decoder;
 use crate::inventory;
 use crate::kv_store::{KvBudget, KvStore};
+use crate::quantise::{self, WeightPlan, WeightType};
 use crate::refusal::{Refusal, Refusals};
 use crate::source::{Source, SourceRef};
 use crate::spec::RopeRounding;
@@ -44,15 +45,27 @@ pub enum Precision {
     /// As the file stores it: quantised weights stay so, activations are quantised for the
     /// integer kernels.
     Packed,
+    /// Weights that the file has as floats are quantised; the rest is as with [`Precision::Packed`]. Embedding and
+    /// head get at least 8 bits; rows that are not a multiple of 32 values stay bf16.
+    Quantised(WeightType),
     /// All weights dequantised, everything in 32-bit floats: slow, for comparing with other
     /// engines.
     Exact,
 }
 
 impl Precision {
+    /// A word for it, part of a model's fingerprint.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Precision::Packed => "packed",
+            Precision::Quantised(wanted) => wanted.name(),
+            Precision::Exact => "exact",
+        }
+    }
+
     fn kv_type(self) -> KvType {
         match self {
-            Precision::Packed => KvType::F16,
+            Precision::Packed | Precision::Quantised(_) => KvType::F16,
             Precision::Exact => KvType::F32,
         }
     }
@@ -91,6 +104,18 @@ pub enum LoadError {
     Refused {
         /// Every reason.
         refusals: Refusals,
+    },
+
+    /// Quantised weights were to be quantised: what the file lost, nobody can bring back, and twice
+    /// rounded is worse than either.
+    #[error(
+        "tensor `{tensor}` is {stored} already; only weights in F32, F16 or BF16 can be quantised while loading"
+    )]
+    AlreadyQuantised {
+        /// Its name.
+        tensor: String,
+        /// Its type.
+        stored: &'static str,
     },
 
     /// The KV cache would have no block at all.
@@ -152,6 +177,7 @@ impl LoadError {
             | LoadError::Weights { .. }
             | LoadError::Config { .. }
             | LoadError::Refused { .. }
+            | LoadError::AlreadyQuantised { .. }
             | LoadError::KvBudget { .. }
             | LoadError::Isa { .. } => Fault::Caller,
         }
@@ -194,6 +220,8 @@ pub fn load<'a>(
         .context
         .map_or(spec.context_max, |context| context.min(spec.context_max));
     let kv_type = options.kv_type.unwrap_or(options.precision.kv_type());
+    quantise::plan(&described, source, options.precision)?;
+    let spec = &described.spec;
     // Before the weights, because it fails in no time.
     let kv_store = KvStore::new(spec, kv_type, options.kv_budget)?;
     let pool = Pool::new(options.threads);
@@ -204,6 +232,19 @@ pub fn load<'a>(
         pool,
         options.precision,
     ))
+}
+
+/// What the matrices of a source will be held in, as [`load`] would hold them.
+///
+/// # Errors
+///
+/// As [`load`], before it reads weights.
+pub fn plan<'a>(
+    source: impl Into<SourceRef<'a>>,
+    precision: Precision,
+) -> Result<WeightPlan, LoadError> {
+    let source = source.into();
+    quantise::plan(&checked(source)?, source, precision)
 }
 
 fn checked(source: SourceRef<'_>) -> Result<Described, LoadError> {

@@ -89,6 +89,15 @@ pub enum Refusal {
         row_idx: usize,
     },
 
+    /// Weights so large that no scale of 16 bits reaches them.
+    #[error("tensor `{name}` holds values in row {row_idx} that are too large to be quantised")]
+    TooLarge {
+        /// Its name.
+        name: String,
+        /// The first such row.
+        row_idx: usize,
+    },
+
     /// A tensor is stored in a type that nothing here reads.
     #[error("{reason}")]
     TensorType {

@@ -47,7 +47,8 @@ pub enum SourceRef<'a> {
 }
 
 impl Source {
-    /// Opens a GGUF file, or a folder with `config.json` and safetensors.
+    /// Opens a GGUF file, or a folder with `config.json` and safetensors; of a folder, the path of its configuration
+    /// or of its weights will do as well.
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl Source {
     ///
     /// Reads descriptions, no weights.
     pub fn open(path: &Path) -> Result<Source, LoadError> {
-        if path.is_dir() {
+        if path.is_dir() || is_named(path, ".json") || is_named(path, ".safetensors") {
             Folder::open(path).map(Source::Folder)
         } else {
             Ok(Source::Gguf(Gguf::open(path)?))
@@ -71,25 +72,51 @@ impl Source {
             Source::Folder(_) => None,
         }
     }
+
+    /// The folder, if it is one.
+    pub fn folder(&self) -> Option<&Folder> {
+        match self {
+            Source::Gguf(_) => None,
+            Source::Folder(folder) => Some(folder),
+        }
+    }
+
+    /// Name, type (as `BF16`) and shape, fastest axis first, of every tensor, in the file's order; and its bytes.
+    pub fn tensors(&self) -> Vec<(String, String, Vec<usize>, usize)> {
+        let rows = SourceRef::from(self).table().into_iter().map(|entry| {
+            let ty = entry.ty.map_or_else(|other| other, |ty| ty.to_string());
+            (entry.name.to_owned(), ty, entry.dims, entry.num_bytes)
+        });
+        rows.collect()
+    }
 }
 
 impl Folder {
-    /// Opens `config.json` and the weights beside it.
+    /// Opens `config.json` and the weights beside it. With the path of a `.json` file that one is read as the
+    /// configuration, and with that of a `.safetensors` file or an index those weights are.
     ///
     /// # Errors
     ///
     /// [`LoadError::Config`] if the description is missing, too long, or no JSON object;
     /// [`LoadError::Weights`] if the weights are missing or not sound.
     pub fn open(path: &Path) -> Result<Folder, LoadError> {
-        let config = read_config(&path.join("config.json"))?;
-        let index = path.join("model.safetensors.index.json");
-        let weights = match index.is_file() {
-            true => index,
-            false => path.join("model.safetensors"),
+        let is_weights = is_named(path, ".safetensors") || is_named(path, INDEX);
+        let is_config = !is_weights && is_named(path, ".json");
+        let folder = match is_weights || is_config {
+            true => path.parent().unwrap_or(Path::new("")),
+            false => path,
+        };
+        let config = match is_config {
+            true => path.to_owned(),
+            false => folder.join("config.json"),
+        };
+        let weights = match is_weights {
+            true => path.to_owned(),
+            false => find_weights(folder),
         };
         Ok(Folder {
-            path: path.to_owned(),
-            config,
+            path: folder.to_owned(),
+            config: read_config(&config)?,
             tensors: Safetensors::open(&weights)?,
         })
     }
@@ -102,6 +129,23 @@ impl Folder {
     /// The object in `config.json`.
     pub fn config(&self) -> &Map<String, Value> {
         &self.config
+    }
+}
+
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+fn is_named(path: &Path, ending: &str) -> bool {
+    path.to_string_lossy().ends_with(ending)
+}
+
+/// One file if there is one: it is what the reference implementation looks for first.
+fn find_weights(folder: &Path) -> PathBuf {
+    let (single, index) = (folder.join(WEIGHTS), folder.join(INDEX));
+    if !single.exists() && index.exists() {
+        index
+    } else {
+        single
     }
 }
 

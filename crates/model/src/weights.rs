@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use formats::GgmlType;
 use formats::quant::{self, CodeLayout, CodesMut};
-use tensor::matrix::{CodeBits, FloatKind, GroupLen, Matrix, Offset, QuantSpec};
+use tensor::matrix::{CodeBits, CodeRow, FloatKind, GroupLen, Matrix, Offset, QuantSpec};
 use tensor::pool::Pool;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -315,8 +315,9 @@ impl<'a> Reader<'a> {
     fn packed(&mut self, role: Role, precision: Precision) -> Result<Matrix, LoadError> {
         let part = self.part(role)?;
         let packed = pack(self.pool, &part, precision);
+        let packed = packed.map_err(|row_idx| part.refusal(row_idx));
         self.source.forget(&part.place.tensor);
-        packed.map_err(|row_idx| part.not_finite(row_idx))
+        packed
     }
 
     /// All values of a role: a vector, or the rows of a small table.
@@ -352,6 +353,7 @@ impl<'a> Reader<'a> {
             self.hasher.update(raw.bytes);
         }
         Ok(Stored {
+            role,
             raw,
             place,
             shape: role.part(spec),
@@ -377,6 +379,7 @@ fn is_norm(role: Role) -> bool {
 
 /// The part of a tensor that plays a role.
 struct Stored<'a> {
+    role: Role,
     raw: RawTensor<'a>,
     place: Place,
     shape: Part,
@@ -427,6 +430,20 @@ impl<'a> Stored<'a> {
         }
     }
 
+    /// Why a row of a matrix could not be packed.
+    fn refusal(&self, row_idx: usize) -> LoadError {
+        let (_, num_columns) = self.size();
+        let mut values = vec![0.0; num_columns];
+        self.decode(row_idx, &mut values);
+        if !all_finite(&values) {
+            return self.not_finite(row_idx);
+        }
+        LoadError::refused(Refusal::TooLarge {
+            name: self.place.tensor.clone(),
+            row_idx: self.place.first + row_idx,
+        })
+    }
+
     fn not_finite(&self, row_idx: usize) -> LoadError {
         LoadError::refused(Refusal::NotFinite {
             name: self.place.tensor.clone(),
@@ -453,14 +470,24 @@ fn pack(pool: &Pool, part: &Stored<'_>, precision: Precision) -> Result<Matrix, 
     let matrix = match (precision, CodeLayout::of(ty)) {
         (Precision::Exact, _) => Matrix::from_floats(pool, FloatKind::F32, rows, cols, decode),
         (Precision::Packed, None) => Matrix::from_floats(pool, float_kind(ty), rows, cols, decode),
-        (Precision::Packed, Some(layout)) => {
+        (Precision::Quantised(wanted), None) => {
+            let held = wanted.held(part.role, cols);
+            match CodeLayout::of(held.stored()) {
+                None => Matrix::from_floats(pool, float_kind(held.stored()), rows, cols, decode),
+                Some(layout) => {
+                    Matrix::from_codes(pool, quant_spec(layout), rows, cols, |row_idx, row| {
+                        let mut values = vec![0.0; cols];
+                        part.decode(row_idx, &mut values);
+                        if quant::encode(held.stored(), &values, codes_mut(row)).is_err() {
+                            broken_row.fetch_min(row_idx, Ordering::Relaxed);
+                        }
+                    })
+                }
+            }
+        }
+        (Precision::Packed | Precision::Quantised(_), Some(layout)) => {
             Matrix::from_codes(pool, quant_spec(layout), rows, cols, |row_idx, row| {
-                let out = CodesMut {
-                    codes: &mut row.codes,
-                    scales: &mut row.scales,
-                    mins: &mut row.mins,
-                };
-                quant::codes(ty, part.row(row_idx), out);
+                quant::codes(ty, part.row(row_idx), codes_mut(row));
                 check(row_idx, &row.scales);
                 if layout.offset == quant::Offset::PerGroup {
                     check(row_idx, &row.mins);
@@ -471,6 +498,14 @@ fn pack(pool: &Pool, part: &Stored<'_>, precision: Precision) -> Result<Matrix, 
     match broken_row.into_inner() {
         usize::MAX => Ok(matrix),
         row_idx => Err(row_idx),
+    }
+}
+
+fn codes_mut(row: &mut CodeRow) -> CodesMut<'_> {
+    CodesMut {
+        codes: &mut row.codes,
+        scales: &mut row.scales,
+        mins: &mut row.mins,
     }
 }
 

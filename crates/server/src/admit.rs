@@ -135,6 +135,7 @@ impl Admission<'_> {
         turn: Turn,
         variables: &Map<String, Value>,
     ) -> Result<Rendered, Refusal> {
+        self.expect_text("messages")?;
         let Some(template) = &self.serving.template else {
             let reason = "needs a chat template, and this model has none; use /v1/completions";
             return Err(for_model("messages", reason));
@@ -161,10 +162,21 @@ impl Admission<'_> {
             .map_err(|error| refused_by_template(param, &error))
     }
 
+    /// Refuses what needs to know what tokens stand for, if the model came without a tokenizer.
+    pub fn expect_text(&self, param: &str) -> Result<(), Refusal> {
+        if self.serving.tokenizer.has_text() {
+            return Ok(());
+        }
+        let reason =
+            "needs a tokenizer, and this model came without one; send token ids to /v1/completions";
+        Err(for_model(param, reason))
+    }
+
     fn encode_prompt(&self, prompt: &Prompt, bos: Bos) -> Result<Vec<TokenId>, Refusal> {
         match prompt {
             Prompt::Ids(ids) => self.known_tokens("prompt", ids),
             Prompt::Text(text) => {
+                self.expect_text("prompt")?;
                 self.expect_bytes_fit("prompt", text.len())?;
                 Ok(self.encode_text(text, bos, SpecialText::Parse))
             }
@@ -288,7 +300,13 @@ impl Admission<'_> {
                 Some(ids) => Some(self.known_tokens("allowed_token_ids", ids)?),
                 None => None,
             },
-            bad_words: self.bad_words(&asked.bad_words),
+            bad_words: match asked.bad_words.is_empty() {
+                true => Vec::new(),
+                false => {
+                    self.expect_text("bad_words")?;
+                    self.bad_words(&asked.bad_words)
+                }
+            },
             // The same bits: negative seeds are seeds like any other.
             seed: asked.seed.map(i64::cast_unsigned),
         })
@@ -315,6 +333,10 @@ impl Admission<'_> {
         if asked.min_tokens > max_tokens {
             let reason = format!("must not exceed the answer limit, here {max_tokens}");
             return Err(for_model("min_tokens", reason));
+        }
+        if !asked.stops.is_empty() {
+            // They would never be found in an answer without text.
+            self.expect_text("stop")?;
         }
         Ok(engine::Stop {
             max_tokens,

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod folders;
 mod hub;
 mod hub_stand_in;
 mod inspect;

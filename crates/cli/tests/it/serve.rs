@@ -46,6 +46,11 @@ impl Serving {
         }
     }
 
+    /// What it said before it was ready.
+    pub fn words(&self) -> &str {
+        &self.words
+    }
+
     fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).expect("the server listens");
         write!(

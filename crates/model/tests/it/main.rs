@@ -7,5 +7,6 @@ mod fidelity; // real models against transformers
 mod folders; // families of tiny checkpoints against transformers, as folders
 mod invariance; // neither neighbours, chunks nor threads change a bit
 mod memory; // peak while loading, resident afterwards
+mod quantised;
 mod refusals; // hostile and unsuitable files
 mod tiny; // what a spec changes, on models built for it

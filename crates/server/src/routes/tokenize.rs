@@ -69,6 +69,7 @@ fn encode_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Respon
                 ControlText::Parsed => SpecialText::Parse,
                 ControlText::Plain => SpecialText::AsText,
             };
+            admission.expect_text("content")?;
             admission.encode_text(text, *bos, special)
         }
     };
@@ -90,6 +91,7 @@ fn decode_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Respon
         arrived: Instant::now(),
     };
     let tokens = admission.known_tokens("tokens", &request.tokens)?;
+    admission.expect_text("tokens")?;
     let text = serving.tokenizer.decode(&tokens, SpecialText::Parse);
     Ok(Json(Detokenized {
         prompt: text.clone(),

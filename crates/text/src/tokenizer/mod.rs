@@ -124,6 +124,8 @@ enum Model {
     Bpe(Bpe),
     SentencePiece(SentencePiece),
     Pipeline(Box<Pipeline>),
+    /// Nobody knows what the tokens stand for.
+    Absent,
 }
 
 /// Whether the model was trained on texts that begin with the BOS token.
@@ -202,6 +204,35 @@ impl Tokenizer {
             bos,
             eos,
         })
+    }
+
+    /// The vocabulary of a model that came without a tokenizer: `num_tokens` tokens that stand for no text, of which
+    /// some end an answer. Every text encodes to nothing, so ask [`Tokenizer::has_text`] first.
+    ///
+    /// End tokens out of range are left out.
+    pub fn without_text(num_tokens: usize, end_tokens: &[TokenId]) -> Tokenizer {
+        let vocabulary = Vocabulary::textless(num_tokens);
+        let mut pieces = Pieces::with_capacity(num_tokens);
+        (0..num_tokens).for_each(|_| pieces.push(b""));
+        let is_known = |token: &TokenId| vocabulary.kind(*token).is_some();
+        let end_tokens: Vec<TokenId> = end_tokens.iter().copied().filter(is_known).collect();
+        Tokenizer {
+            controls: SpecialFinder::new(&vocabulary, TokenKind::is_control),
+            user_defined: SpecialFinder::new(&vocabulary, TokenKind::is_user_defined),
+            pieces,
+            model: Model::Absent,
+            bos: None,
+            eos: end_tokens.first().copied(),
+            prefix: Vec::new(),
+            suffix: Vec::new(),
+            end_tokens,
+            vocabulary,
+        }
+    }
+
+    /// Whether it is known what tokens stand for. If not, prompts must be token ids, and answers have no text.
+    pub fn has_text(&self) -> bool {
+        !matches!(self.model, Model::Absent)
     }
 
     /// Tokens of `text`, without BOS. Linear in `text.len()` (up to a logarithm).
@@ -324,7 +355,7 @@ impl Tokenizer {
 
     fn space_prefix(&self) -> SpacePrefix {
         match &self.model {
-            Model::Bpe(_) => SpacePrefix::Never,
+            Model::Bpe(_) | Model::Absent => SpacePrefix::Never,
             Model::SentencePiece(spm) => spm.space_prefix(),
             Model::Pipeline(pipeline) => pipeline.space_prefix,
         }
@@ -384,6 +415,7 @@ impl Tokenizer {
             Model::Bpe(bpe) => bpe.encode(&self.vocabulary, text, tokens),
             Model::SentencePiece(spm) => spm.encode(&self.vocabulary, text, tokens),
             Model::Pipeline(pipeline) => pipeline.encode(&self.vocabulary, text, position, tokens),
+            Model::Absent => (),
         }
     }
 }

@@ -101,6 +101,14 @@ impl Vocabulary {
         }
     }
 
+    /// Tokens that stand for nothing.
+    pub(super) fn textless(num_tokens: usize) -> Vocabulary {
+        let mut vocabulary = Vocabulary::empty(num_tokens);
+        (0..num_tokens).for_each(|_| vocabulary.texts.push(b""));
+        vocabulary.kinds.resize(num_tokens, TokenKind::Unused);
+        vocabulary
+    }
+
     /// Checks that something stands for what people type.
     pub(super) fn expect_text(&self, key: &str) -> Result<(), TokenizerError> {
         if self.kinds.iter().any(|kind| kind.is_text()) {
