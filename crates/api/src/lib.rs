@@ -21,6 +21,8 @@ pub mod json;
 pub mod fields;
 
 pub mod params;
+
+pub mod constraint;
 pub mod report;
 
 pub mod chat;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::constraint::{self, Constraint};
 use crate::error::RequestError;
 use crate::fields::Fields;
 use crate::report::{Answers, Report};
@@ -28,6 +29,8 @@ pub struct Generation {
     pub answers: Answers,
     /// The end of its id, if the caller chose one.
     pub request_id: Option<String>,
+    /// What the answer must look like; `None` is free text.
+    pub constraint: Option<Constraint>,
 }
 
 /// How an answer is delivered.
@@ -157,6 +160,7 @@ impl Generation {
             report: Report::read(fields, delivery)?,
             answers: Answers::read(fields, delivery)?,
             request_id: fields.text("request_id").map(request_id).transpose()?,
+            constraint: constraint::read(fields)?,
         })
     }
 }

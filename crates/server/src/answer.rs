@@ -16,11 +16,12 @@ use uuid::Uuid;
 
 use crate::admit::Admission;
 use crate::choices::Choices;
+use crate::demand::Demand;
 use crate::dialect::Dialect;
 use crate::errors::{QueueBound, Refusal};
 use crate::parse::OutputParser;
 use crate::state::{Serving, Shared, unix_seconds};
-use crate::{body, offload, stream, whole};
+use crate::{body, demand, offload, stream, whole};
 
 /// A request with everything decided.
 pub(crate) struct Prepared {
@@ -39,6 +40,8 @@ pub(crate) struct Ask {
     /// Each choice gets a copy.
     pub parser: OutputParser,
     pub matched_stop: MatchedStop,
+    /// What every answer must look like; not yet compiled.
+    pub demand: Option<Demand>,
 }
 
 /// In one document, or as it comes.
@@ -153,7 +156,12 @@ pub(crate) async fn respond(
     serving: &Arc<Serving>,
     prepared: Prepared,
 ) -> Result<Response, Refusal> {
-    let Prepared { ask, dialect, mode } = prepared;
+    let Prepared {
+        mut ask,
+        dialect,
+        mode,
+    } = prepared;
+    demand::meet(shared, serving, &mut ask).await?;
     let answers = ask.answers;
     let choices =
         Choices::submit(shared, serving, ask).map_err(|error| refused_by_engine(shared, &error))?;

@@ -144,6 +144,8 @@ impl Choices {
             answers,
             parser,
             matched_stop,
+            // Met by now: the requests have their constraints.
+            demand: _,
         } = ask;
         let num_answers = u32::try_from(answers.num_made)
             .ok()

@@ -90,6 +90,9 @@ pub(crate) enum Refusal {
     /// Too many responses are being made that nobody waits for.
     #[error("too many background responses at once")]
     BackgroundFull { retry_after: Duration },
+    /// Too many constraints are being compiled.
+    #[error("too many schemas and grammars are being compiled at once")]
+    CompilersFull { retry_after: Duration },
 
     // The server's fault.
     /// The model is not there yet.
@@ -139,6 +142,7 @@ impl Refusal {
             Refusal::QueueFull { .. }
             | Refusal::BodiesFull { .. }
             | Refusal::BackgroundFull { .. }
+            | Refusal::CompilersFull { .. }
             | Refusal::Loading { .. }
             | Refusal::Draining { .. }
             | Refusal::CutOff { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -209,6 +213,7 @@ impl Refusal {
             Refusal::QueueFull { .. } => "queue_full",
             Refusal::BodiesFull { .. } => "bodies_full",
             Refusal::BackgroundFull { .. } => "background_full",
+            Refusal::CompilersFull { .. } => "compilers_full",
             Refusal::Loading { .. } => "model_loading",
             Refusal::Draining { .. } | Refusal::CutOff { .. } => "shutting_down",
             Refusal::EngineFailed => "engine_failed",
@@ -239,6 +244,7 @@ impl Refusal {
         "queue_full",
         "bodies_full",
         "background_full",
+        "compilers_full",
         "model_loading",
         "shutting_down",
         "engine_failed",
@@ -262,6 +268,7 @@ impl Refusal {
             Refusal::QueueFull { retry_after, .. }
             | Refusal::BodiesFull { retry_after }
             | Refusal::BackgroundFull { retry_after }
+            | Refusal::CompilersFull { retry_after }
             | Refusal::Loading { retry_after }
             | Refusal::Draining { retry_after }
             | Refusal::CutOff { retry_after } => Some(*retry_after),
@@ -387,6 +394,7 @@ mod tests {
             },
             Refusal::BodiesFull { retry_after },
             Refusal::BackgroundFull { retry_after },
+            Refusal::CompilersFull { retry_after },
             Refusal::Loading { retry_after },
             Refusal::Draining { retry_after },
             Refusal::CutOff { retry_after },

@@ -25,6 +25,7 @@ mod parse; // what the text of an answer consists of
 
 mod naming; // tokens and their log-probabilities in words
 
+mod demand;
 mod dialect; // what requests and answers look like on the wire
 mod stream; // to server-sent events
 mod whole; // to one document

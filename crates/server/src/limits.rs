@@ -28,7 +28,10 @@ pub struct Limits {
     pub inline_bytes_max: usize,
     /// Large bodies prepared at once.
     pub num_preparing_max: usize,
-    /// How long a large body may wait for its turn; 503 beyond.
+    /// Constraints compiled, or found compiled, at once. The compiler bounds more closely what it does
+    /// at once; this bounds the threads that wait for it.
+    pub num_compiling_max: usize,
+    /// How long a large body, or a constraint, may wait for its turn; 503 beyond.
     pub prepare_wait: Duration,
     /// Answer limit of a request that names none (the context may allow less).
     pub answer_tokens_default: u32,
@@ -74,6 +77,7 @@ impl Limits {
         discard: Duration::from_secs(2),
         inline_bytes_max: 8 * 1024,
         num_preparing_max: 2,
+        num_compiling_max: 8,
         prepare_wait: Duration::from_secs(10),
         answer_tokens_default: 4096,
         // A prompt of 100 thousand tokens with 20 of the likeliest, or 64 of a thousand with 20.

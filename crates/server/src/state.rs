@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::EngineHandle;
+use engine::constrain::Compiler;
 use text::{ChatTemplate, TokenId, Tokenizer};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub kept: Kept,
     /// Places for responses that nobody waits for.
     pub background: Arc<Semaphore>,
+    /// Turns for compiling constraints.
+    pub compiling: Arc<Semaphore>,
     /// Cancelled when answers that still run must end, whatever the engine is doing.
     pub cut: CancellationToken,
     phase: watch::Sender<Phase>,
@@ -64,6 +67,7 @@ impl Shared {
             preparing: Arc::new(Semaphore::new(limits.num_preparing_max)),
             kept: Kept::new(limits),
             background: Arc::new(Semaphore::new(limits.num_background_max)),
+            compiling: Arc::new(Semaphore::new(limits.num_compiling_max)),
             cut: CancellationToken::new(),
             phase: watch::Sender::new(Phase::Loading),
             serving: OnceLock::new(),
@@ -85,6 +89,8 @@ impl Shared {
     /// The model is there: from now on requests are answered.
     pub fn become_ready(&self, serving: Serving) {
         self.metrics.engine_started(&serving);
+        // So that the first constrained request need not wait for it.
+        serving.compiler.warm_up();
         let first = self.serving.set(Arc::new(serving)).is_ok();
         assert!(first, "a server loads one model once");
         self.phase.send_replace(Phase::Ready);
@@ -155,6 +161,8 @@ pub(crate) struct Serving {
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
     pub engine: EngineHandle,
+    /// Makes constraints over the vocabulary.
+    pub compiler: Compiler,
     pub facts: ModelFacts,
     /// When it was loaded, seconds since 1970.
     pub created: u64,
@@ -177,7 +185,9 @@ impl Serving {
             bytes.max(tokenizer.token_text(TokenId(id)).map_or(0, str::len))
         };
         let token_bytes_max = ids.map(length).max().unwrap_or(1).max(1);
+        let vocabulary = Arc::clone(&tokenizer);
         Serving {
+            compiler: Compiler::new(vocabulary, engine::constrain::Limits::STANDARD),
             tokenizer,
             template,
             engine,

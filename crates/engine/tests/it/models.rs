@@ -4,6 +4,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use engine::constrain::{Compiler, Form, Grammar, Limits, WhiteSpace};
 use engine::{EngineLimits, EventStream, FinishReason, PrefixCache, Request};
 use formats::gguf::Gguf;
 use model::{KvBudget, LoadOptions, Precision};
@@ -228,4 +229,82 @@ fn a_real_model_answers_sensibly_and_the_same_in_company() {
     let told: Vec<Told> = streams.into_iter().map(read).collect();
     assert_eq!(told[2].text, alone.text);
     assert_eq!(told[2].tokens, alone.tokens);
+}
+
+/// A real vocabulary, whose tokens span the borders of a document's parts.
+#[test]
+fn a_real_model_keeps_to_a_schema_alone_and_in_company() {
+    let Some(path) = testkit::real_model("smollm2-135m") else {
+        return;
+    };
+    let file = Gguf::open(&path).expect("a sound file");
+    let (bench, tokenizer) = serve(
+        &file,
+        Manner {
+            num_threads: 2,
+            prefix_cache: PrefixCache::On,
+            ..PLAIN
+        },
+    );
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 30},
+            "population": {"type": "integer", "minimum": 1, "maximum": 100_000_000},
+            "kind": {"enum": ["capital", "town"]}
+        },
+        "required": ["city", "population", "kind"],
+        "additionalProperties": false
+    });
+    let compiler = Compiler::new(Arc::clone(&tokenizer) as _, Limits::STANDARD);
+    let form = Form {
+        grammar: Grammar::JsonSchema(schema),
+        white_space: WhiteSpace::Short,
+        after: None,
+    };
+    let constraint = compiler.compile(&form).expect("a schema that is followed");
+    let asked = |temperature: f32, seed: u64| {
+        let text = "<|im_start|>user\nDescribe Paris in JSON.<|im_end|>\n<|im_start|>assistant\n";
+        let tokens = tokenizer.encode_with_bos(text, SpecialText::Parse);
+        let mut request = request(&tokens.iter().map(|token| token.0).collect::<Vec<_>>(), 150);
+        request.sampling.temperature = temperature;
+        request.sampling.seed = Some(seed);
+        request.constraint = Some(constraint.fork());
+        request
+    };
+    let alone = bench.ask(asked(0.0, 0)).text;
+    let mut requests: Vec<_> = (0..6).map(|seed| asked(1.5, seed)).collect();
+    requests.push(asked(0.0, 0));
+    let told = bench.ask_all(requests);
+    assert_eq!(told[6].text, alone);
+    for Told { text, finished, .. } in told {
+        assert!(
+            matches!(finished.reason, FinishReason::Stop(_)),
+            "{text}: {:?}",
+            finished.reason
+        );
+        let document: serde_json::Value = serde_json::from_str(&text).expect("a JSON document");
+        assert!(
+            document["city"]
+                .as_str()
+                .is_some_and(|city| city.chars().count() <= 30),
+            "{text}"
+        );
+        let population = document["population"].as_u64();
+        assert!(
+            population.is_some_and(|num| (1..=100_000_000).contains(&num)),
+            "{text}"
+        );
+        assert!(
+            ["capital", "town"]
+                .map(Into::into)
+                .contains(&document["kind"]),
+            "{text}"
+        );
+        assert_eq!(
+            document.as_object().map(serde_json::Map::len),
+            Some(3),
+            "{text}"
+        );
+    }
 }

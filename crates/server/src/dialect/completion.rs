@@ -22,6 +22,7 @@ use text::TokenId;
 
 use crate::answer::{Ask, Desk, Identity, Mode, Prepared};
 use crate::choices::{Ended, News};
+use crate::demand::Demand;
 use crate::dialect::prompt::{PromptFacts, told_tokens};
 use crate::dialect::timings::Meter;
 use crate::dialect::{Dialect, choice_index, to_json, usage_so_far};
@@ -70,6 +71,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
             answers,
             parser: OutputParser,
             matched_stop: generation.ending.matched_stop,
+            demand: Demand::of(generation.constraint.as_ref()),
         },
         dialect: Box::new(dialect),
         mode,

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::answer::{Ask, Desk, Mode, Prepared};
 use crate::choices::{Ended, News};
+use crate::demand::Demand;
 use crate::dialect::{Dialect, to_json};
 use crate::errors::Refusal;
 use crate::parse::{OutputParser, Part};
@@ -47,6 +48,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
             answers: request.generation.answers,
             parser: OutputParser,
             matched_stop: request.generation.ending.matched_stop,
+            demand: Demand::of(request.generation.constraint.as_ref()),
         },
         dialect: Box::new(dialect),
         mode,

@@ -40,6 +40,8 @@ pub(crate) struct Metrics {
     broken: Family<Reason, Counter>,
     http_requests: Family<Route, Counter>,
     http_seconds: Family<RouteOnly, Histogram>,
+    compiled: Family<Reason, Counter>,
+    compile_seconds: Histogram,
     connections: Gauge,
     body_bytes: Gauge,
 }
@@ -123,6 +125,8 @@ impl Metrics {
             broken: Family::default(),
             http_requests: Family::default(),
             http_seconds: Family::new_with_constructor(|| Histogram::new(buckets::HTTP_SECONDS)),
+            compiled: Family::default(),
+            compile_seconds: Histogram::new(buckets::HTTP_SECONDS),
             connections: Gauge::default(),
             body_bytes: Gauge::default(),
             registry,
@@ -168,6 +172,14 @@ impl Metrics {
             "Connections open",
             self.connections.clone(),
         );
+        let compiled = "Schemas and grammars of requests, by what became of them";
+        registry.register("fulcrum_constraints", compiled, self.compiled.clone());
+        let seconds = "Until a schema or grammar was compiled, found compiled, or refused";
+        registry.register(
+            "fulcrum_constraint_compile_seconds",
+            seconds,
+            self.compile_seconds.clone(),
+        );
         let body_bytes = "Bytes of request bodies being read or prepared";
         registry.register("fulcrum_body_bytes", body_bytes, self.body_bytes.clone());
         registry.register_collector(Box::new(std::sync::Arc::clone(&self.gauges)));
@@ -178,7 +190,10 @@ impl Metrics {
         for reason in ["max_num_queued_reqs", "max_num_queued_tokens"] {
             drop(self.admission_rejected.get_or_create(&Reason { reason }));
         }
-        for reason in ["shutting_down", "engine_failed"] {
+        for reason in ["compiled", "refused"] {
+            drop(self.compiled.get_or_create(&Reason { reason }));
+        }
+        for reason in ["shutting_down", "engine_failed", "constraint_failed"] {
             drop(self.broken.get_or_create(&Reason { reason }));
         }
     }
@@ -242,6 +257,16 @@ impl Metrics {
             .observe(duration.as_secs_f64());
     }
 
+    /// A request's schema or grammar was compiled, or was not.
+    pub fn compiled(&self, outcome: Compiled, duration: Duration) {
+        let reason = match outcome {
+            Compiled::Usable => "compiled",
+            Compiled::Refused => "refused",
+        };
+        self.compiled.get_or_create(&Reason { reason }).inc();
+        self.compile_seconds.observe(duration.as_secs_f64());
+    }
+
     pub fn connection_opened(&self) {
         self.connections.inc();
     }
@@ -249,6 +274,13 @@ impl Metrics {
     pub fn connection_closed(&self) {
         self.connections.dec();
     }
+}
+
+/// What became of a schema or grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compiled {
+    Usable,
+    Refused,
 }
 
 /// There is one engine in a server.

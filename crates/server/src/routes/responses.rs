@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use crate::answer;
+use crate::demand;
 use crate::dialect::responses::{self, background};
 use crate::errors::Refusal;
 use crate::kept::NotCancelled;
@@ -25,11 +26,12 @@ pub(super) async fn create(
 ) -> Result<Response, Refusal> {
     let (serving, prepared) = answer::receive(&shared, request, responses::prepare).await?;
     let responses::Prepared {
-        ask,
+        mut ask,
         dialect,
         mode,
         attendance,
     } = prepared;
+    demand::meet(&shared, &serving, &mut ask).await?;
     match attendance {
         Attendance::Background => background::start(&shared, &serving, ask, dialect),
         Attendance::Attended => {

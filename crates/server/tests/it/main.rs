@@ -8,6 +8,9 @@ mod auth;
 mod cancellation;
 mod completions;
 mod echo;
+
+// Answers of a demanded form.
+mod constrained;
 mod errors;
 mod http2;
 mod lifecycle;

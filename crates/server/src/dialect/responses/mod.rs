@@ -32,6 +32,7 @@ use uuid::Uuid;
 
 use crate::answer::{Ask, Desk, Mode};
 use crate::choices::{Ended, News};
+use crate::demand::Demand;
 use crate::dialect::{Dialect, to_json};
 use crate::errors::Refusal;
 use crate::kept::{Conversation, NotFinished};
@@ -93,6 +94,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
             answers: chat.generation.answers,
             parser: OutputParser,
             matched_stop: chat.generation.ending.matched_stop,
+            demand: Demand::of(chat.generation.constraint.as_ref()),
         },
         dialect,
         mode,
