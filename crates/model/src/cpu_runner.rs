@@ -56,10 +56,12 @@ impl CpuRunner {
 }
 
 /// Everything that the bits of an output depend on besides its own tokens: every byte of
-/// the weights and the spec (a 64-bit hash against accidents, not against forgers), the
+/// the weights, the spec and the frequencies chosen (a 64-bit hash against accidents, not against forgers), the
 /// code's version, the instruction set, and how weights, keys and values are held.
 fn fingerprint(decoder: &Decoder, kv_store: &KvStore, precision: Precision) -> String {
-    let spec_hash = xxhash_rust::xxh3::xxh3_64(format!("{:?}", decoder.spec).as_bytes());
+    // The frequencies too: of LongRoPE's two sets the served context chooses one.
+    let spec = format!("{:?} {:?}", decoder.spec, decoder.frequencies);
+    let spec_hash = xxhash_rust::xxh3::xxh3_64(spec.as_bytes());
     let hash = decoder.weights.hash ^ spec_hash.rotate_left(1);
     let version = env!("CARGO_PKG_VERSION");
     let text = format!(

@@ -43,7 +43,7 @@ pub(crate) struct Decoder {
     pub spec: DecoderSpec,
     pub weights: Weights,
     /// As [`DecoderSpec::ropes`].
-    frequencies: Vec<RopeFrequencies>,
+    pub frequencies: Vec<RopeFrequencies>,
 }
 
 /// What one step computes, checked.
@@ -392,6 +392,7 @@ pub(crate) fn gate_of(activation: Activation) -> Gate {
         Activation::Relu => Gate::Relu,
         Activation::Silu => Gate::Silu,
         Activation::GeluTanh => Gate::GeluTanh,
+        Activation::GeluErf => Gate::GeluErf,
     }
 }
 

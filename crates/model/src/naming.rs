@@ -81,11 +81,16 @@ impl Naming {
     pub(crate) fn of(source: SourceRef<'_>) -> Naming {
         let has = |name: &str| source.has_tensor(name);
         if let SourceRef::Gguf(_) = source {
-            let has_gate = has("blk.0.ffn_gate.weight");
+            let dim = |name: &str, axis: usize| source.dims(name)?.get(axis).copied();
+            let up_outputs = dim("blk.0.ffn_up.weight", 1);
+            let down_inputs = dim("blk.0.ffn_down.weight", 0);
             return Naming::Gguf(GgufNames {
                 fused_qkv: has("blk.0.attn_qkv.weight"),
-                // Only families with a gate are asked for one; theirs is then in `ffn_up`.
-                fused_gate_up: !has_gate,
+                // Twice as wide on the way up as on the way down: the gate is in there too.
+                fused_gate_up: !has("blk.0.ffn_gate.weight")
+                    && up_outputs
+                        .zip(down_inputs)
+                        .is_some_and(|(up, down)| up / 2 == down && up % 2 == 0),
                 split_experts: has("blk.0.ffn_gate.0.weight"),
             });
         }

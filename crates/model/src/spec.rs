@@ -273,6 +273,8 @@ pub enum Activation {
     Silu,
     /// `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x³)))`.
     GeluTanh,
+    /// `x/2 * (1 + erf(x / sqrt(2)))`.
+    GeluErf,
 }
 
 /// What differs from layer to layer.
@@ -408,7 +410,8 @@ impl RopeSpec {
     /// If there are fewer divisors than that.
     pub fn frequencies(&self, from_file: Option<&[f32]>, context: usize) -> Vec<f32> {
         let divisors = match &self.divisors {
-            RopeDivisors::None | RopeDivisors::FromFile => from_file,
+            RopeDivisors::None => None,
+            RopeDivisors::FromFile => from_file,
             RopeDivisors::Given(divisors) => Some(divisors.as_slice()),
             RopeDivisors::ByContext {
                 original_context,
@@ -530,8 +533,17 @@ mod tests {
 
     #[test]
     fn divisors_from_the_file_apply_to_their_own_pair() {
-        let frequencies = rope(RopeScaling::None).frequencies(Some(&[1.0, 1.0, 2.0, 8.0]), 4096);
+        let without = rope(RopeScaling::None);
+        let with = RopeSpec {
+            divisors: RopeDivisors::FromFile,
+            ..without.clone()
+        };
+        let from_file = Some(&[1.0, 1.0, 2.0, 8.0][..]);
+        let frequencies = with.frequencies(from_file, 4096);
         assert_eq!(frequencies, [1.0, 0.1, 0.005, 0.000125]);
+        // A rotation of the same model that was not stretched.
+        let frequencies = without.frequencies(from_file, 4096);
+        assert_eq!(frequencies, [1.0, 0.1, 0.01, 0.001]);
     }
 
     #[test]

@@ -34,6 +34,10 @@ const GEMMA_3: Family = Family {
 const NUM_LAYERS_27B_2: usize = 46;
 const NUM_LAYERS_27B_3: usize = 62;
 
+/// Of Gemma 2.
+const SCORE_CAP: f32 = 50.0;
+const LOGIT_CAP: f32 = 30.0;
+
 /// Local layers before each global one, plus that one.
 const PATTERN_LEN: usize = 6;
 
@@ -42,6 +46,11 @@ const LOCAL: usize = 1;
 
 pub(super) fn read_2(keys: &mut Keys<'_>) -> DecoderSpec {
     let mut spec = read_plain(keys, &GEMMA_2);
+    // Early files leave the caps to the family; folders say `null` where there is none.
+    if !keys.is_config() {
+        spec.attention.softcap = spec.attention.softcap.or(Some(SCORE_CAP));
+        spec.logit_softcap = spec.logit_softcap.or(Some(LOGIT_CAP));
+    }
     finish(keys, &mut spec, NUM_LAYERS_27B_2);
     spec
 }

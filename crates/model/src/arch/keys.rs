@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use super::store::{Fact, Store};
 use crate::inventory::Role;
 use crate::naming::Naming;
-use crate::refusal::Refusal;
+use crate::refusal::{Dims, Refusal};
 use crate::spec::{LIMITS, NormPlacement, RopeDivisors, RopeScaling, Yarn};
 
 /// A description's keys, and what is wrong with them.
@@ -65,6 +65,11 @@ impl<'a> Keys<'a> {
         let mut keys = self.store.keys();
         keys.retain(|key| !read.contains(key));
         keys
+    }
+
+    /// Whether a key was asked for.
+    pub(super) fn was_read(&self, key: &str) -> bool {
+        self.read.borrow().contains(&self.full(key))
     }
 
     /// A whole number within `bounds`.
@@ -241,18 +246,31 @@ impl<'a> Keys<'a> {
     /// The values of a small tensor of floats, `[len]`, of which every one is within `bounds`.
     pub(super) fn divisors(&mut self, name: &str, len: usize) -> Vec<f32> {
         let bounds = LIMITS.rope_divisor;
-        match self.store.floats(name, len) {
-            Ok(values) if values.iter().all(|value| bounds.contains(value)) => values,
-            Ok(_) => {
-                let expected = format!("numbers in {:?}..={:?}", bounds.start(), bounds.end());
-                self.refuse_value(name, expected, "others".to_owned());
-                vec![1.0; len]
-            }
-            Err(actual) => {
-                self.refuse_value(name, format!("{len} numbers"), actual);
-                vec![1.0; len]
-            }
-        }
+        let name = name.to_owned();
+        let Some(dims) = self.store.source().dims(&name) else {
+            let dims = Dims(vec![len]);
+            self.refusals.push(Refusal::MissingTensor { name, dims });
+            return vec![1.0; len];
+        };
+        let Ok(values) = self.store.floats(&name, len) else {
+            let (expected, actual) = (Dims(vec![len]), Dims(dims));
+            self.refusals.push(Refusal::TensorShape {
+                name,
+                expected,
+                actual,
+            });
+            return vec![1.0; len];
+        };
+        let Some(idx) = values.iter().position(|value| !bounds.contains(value)) else {
+            return values;
+        };
+        self.refusals.push(Refusal::TensorValue {
+            name,
+            idx,
+            value: values[idx].to_string(),
+            expected: format!("a number in {:?}..={:?}", bounds.start(), bounds.end()),
+        });
+        vec![1.0; len]
     }
 
     /// Leading values of a head that rotate: all, unless the file says fewer.
@@ -280,7 +298,7 @@ impl<'a> Keys<'a> {
         };
         match kind.as_str() {
             "none" => RopeScaling::None,
-            // A matter of divisors, which have tensors of their own; without them it is no such thing.
+            // A matter of divisors, which have tensors of their own: the family asks for them.
             "longrope" if self.architecture == "phi3" => RopeScaling::None,
             "linear" => linear(match old_factor {
                 Some(factor) => factor,

@@ -118,6 +118,7 @@ pub(crate) fn describe(source: SourceRef<'_>) -> Result<Described, Vec<Refusal>>
         }
     }
     let spec = (architecture.read)(&mut keys);
+    refuse_unread(&mut keys);
     let unread_keys = keys.unread();
     let naming = keys.naming.clone();
     let is_gemma = matches!(architecture.gguf, "gemma2" | "gemma3");
@@ -135,6 +136,58 @@ pub(crate) fn describe(source: SourceRef<'_>) -> Result<Described, Vec<Refusal>>
             unread_keys,
         }),
         refusals => Err(refusals),
+    }
+}
+
+/// GGUF keys that change what a decoder computes, whatever its family. One that the family did not read asks for
+/// what it does not have.
+const KEYS_THAT_MATTER: &[&str] = &[
+    "attention.clamp_kqv",
+    "attention.group_norm_groups",
+    "attention.kv_lora_rank",
+    "attention.max_alibi_bias",
+    "attention.q_lora_rank",
+    "attention.scale",
+    "attention.shared_kv_layers",
+    "attention.sliding_window_pattern",
+    "attention.temperature_length",
+    "attention.temperature_scale",
+    "embedding_scale",
+    "expert_count",
+    "expert_group_count",
+    "expert_group_used_count",
+    "expert_shared_count",
+    "expert_shared_feed_forward_length",
+    "interleave_moe_layer_step",
+    "leading_dense_block_count",
+    "logit_scale",
+    "moe_every_n_layers",
+    "nextn_predict_layers",
+    "residual_scale",
+    "rope.dimension_sections",
+    "rope.scaling.yarn_log_multiplier",
+];
+
+/// Refuses what the family has no place for.
+fn refuse_unread(keys: &mut Keys<'_>) {
+    if keys.is_config() {
+        return;
+    }
+    for key in KEYS_THAT_MATTER {
+        if !keys.was_read(key) {
+            keys.refuse_if_set(key, "not part of this family");
+        }
+    }
+    if !keys.flag_or("attention.causal", true) {
+        keys.refuse_feature("attention.causal", "false".to_owned(), "decoders");
+    }
+    // 1 is the softmax; scales of 0 and 1 change nothing.
+    for (key, neutral) in [("expert_gating_func", 1), ("expert_weights_scale", 1)] {
+        match keys.value(key) {
+            Some(Fact::Integer(number)) if number == neutral => (),
+            Some(Fact::Number(number)) if number == neutral as f64 => (),
+            _ => keys.refuse_if_set(key, "a softmax over experts, unscaled"),
+        }
     }
 }
 
@@ -343,8 +396,11 @@ fn read_rope(
 
 /// How far each layer looks back: `[num_layers]`.
 fn read_windows(keys: &mut Keys<'_>, family: &Family, num_layers: usize) -> Vec<Option<usize>> {
-    let window = keys.optional_count("attention.sliding_window", 1..=LIMITS.context_max);
     if !keys.is_config() {
+        // Converters write 0 where there is none (Phi 4).
+        let window = keys
+            .optional_count("attention.sliding_window", 0..=LIMITS.context_max)
+            .filter(|&window| window > 0);
         let is_local = |layer_idx: usize| match family.window {
             Windows::All => true,
             Windows::Some(is_local) => is_local(layer_idx),
@@ -353,6 +409,7 @@ fn read_windows(keys: &mut Keys<'_>, family: &Family, num_layers: usize) -> Vec<
             .map(|layer_idx| window.filter(|_| is_local(layer_idx)))
             .collect();
     }
+    let window = keys.optional_count("attention.sliding_window", 1..=LIMITS.context_max);
     // Families that do not have this switch have it on.
     let is_used = keys.flag_or("use_sliding_window", true);
     let first_local = keys
@@ -411,12 +468,13 @@ fn read_activation(keys: &mut Keys<'_>, family: &Family) -> Activation {
     match word.as_str() {
         "silu" | "swish" => Activation::Silu,
         "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Activation::GeluTanh,
+        "gelu" => Activation::GeluErf,
         "relu" => Activation::Relu,
         _ => {
             keys.refuse_feature(
                 key,
                 format!("{word:?}"),
-                "silu, gelu_pytorch_tanh, gelu_new, relu",
+                "silu, gelu, gelu_pytorch_tanh, gelu_new, relu",
             );
             family.activation
         }

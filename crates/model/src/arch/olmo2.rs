@@ -13,5 +13,9 @@ const OLMO2: Family = Family {
 };
 
 pub(super) fn read(keys: &mut Keys<'_>) -> DecoderSpec {
+    // OLMo 3 comes under the same name, with windows in three of four layers and two rotations.
+    if !keys.is_config() {
+        keys.refuse_if_set("attention.sliding_window", "OLMo 2, without windows");
+    }
     read_plain(keys, &OLMO2)
 }

@@ -12,8 +12,9 @@ const SHORT: &str = "rope_factors_short.weight";
 
 pub(super) fn read(keys: &mut Keys<'_>) -> DecoderSpec {
     let mut spec = read_plain(keys, &PLAIN);
-    let is_stretched =
-        keys.store.source().has_tensor(LONG) || keys.store.source().has_tensor(SHORT);
+    let is_stretched = keys.store.source().has_tensor(LONG)
+        || keys.store.source().has_tensor(SHORT)
+        || keys.word("rope.scaling.type").as_deref() == Some("longrope");
     if keys.is_config() || !is_stretched {
         return spec;
     }

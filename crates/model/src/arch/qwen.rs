@@ -22,7 +22,11 @@ pub(super) fn read_2(keys: &mut Keys<'_>) -> DecoderSpec {
 
 pub(super) fn read_3(keys: &mut Keys<'_>) -> DecoderSpec {
     let mut spec = read_plain(keys, &QWEN_3);
-    let shares = match !keys.is_config() || keys.flag_or("norm_topk_prob", false) {
+    let is_of_chosen = match keys.is_config() {
+        true => keys.flag_or("norm_topk_prob", false),
+        false => keys.flag_or("expert_weights_norm", true),
+    };
+    let shares = match is_of_chosen {
         true => ExpertShares::OfChosen,
         false => ExpertShares::OfAll,
     };

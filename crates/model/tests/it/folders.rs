@@ -14,15 +14,15 @@ use safetensors::SafeTensors;
 use crate::support::{argmax, batch_of, first_blocks, fixture, options, sequence};
 
 /// What transformers computed.
-struct Reference {
-    ids: Vec<u32>,
+pub(crate) struct Reference {
+    pub(crate) ids: Vec<u32>,
     /// `[T, V]`.
-    logits: Vec<Vec<f32>>,
-    greedy: Vec<u32>,
+    pub(crate) logits: Vec<Vec<f32>>,
+    pub(crate) greedy: Vec<u32>,
 }
 
 impl Reference {
-    fn read(folder: &Path) -> Reference {
+    pub(crate) fn read(folder: &Path) -> Reference {
         let bytes = fs::read(folder.join("reference.safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let ids = |name: &str| -> Vec<u32> {
@@ -62,14 +62,14 @@ fn with_config(folder: &Path, config: &str) -> tempfile::TempDir {
     copy
 }
 
-fn load(folder: &Path, precision: Precision) -> CpuRunner {
+pub(crate) fn load(folder: &Path, precision: Precision) -> CpuRunner {
     let source = Source::open(folder).unwrap();
     model::load(&source, &options(precision))
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
 }
 
 /// Logits of all positions, computed in chunks.
-fn in_chunks(runner: &mut CpuRunner, ids: &[u32], chunk_len: usize) -> Vec<Vec<f32>> {
+pub(crate) fn in_chunks(runner: &mut CpuRunner, ids: &[u32], chunk_len: usize) -> Vec<Vec<f32>> {
     let blocks = first_blocks(ids.len());
     let mut rows = Vec::new();
     for (chunk_idx, chunk) in ids.chunks(chunk_len).enumerate() {
@@ -91,7 +91,7 @@ fn deviation(row: &[f32]) -> f32 {
 }
 
 /// The largest distance of any logit, in standard deviations of its row.
-fn distance(actual: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
+pub(crate) fn distance(actual: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
     assert_eq!(actual.len(), expected.len());
     let of_row = |(actual, expected): (&Vec<f32>, &Vec<f32>)| {
         assert_eq!(actual.len(), expected.len());

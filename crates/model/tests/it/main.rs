@@ -2,7 +2,8 @@
 
 mod support;
 
-mod checkpoints; // families of tiny checkpoints against transformers
+mod checkpoints;
+mod convert; // families of tiny checkpoints against transformers
 mod fidelity; // real models against transformers
 mod folders; // families of tiny checkpoints against transformers, as folders
 mod invariance; // neither neighbours, chunks nor threads change a bit

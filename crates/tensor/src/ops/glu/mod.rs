@@ -25,6 +25,8 @@ pub enum Gate {
     Silu,
     /// GELU in its tanh form (gemma); error at most 4e-7 of `x`.
     GeluTanh,
+    /// GELU in its first form, with the error function; error at most 4e-7 of `x`.
+    GeluErf,
 }
 
 impl Gate {
@@ -92,7 +94,7 @@ pub fn activate(pool: &Pool, gate: Gate, values: &[f32], out: &mut Rows) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::math::{gelu_tanh, relu, silu};
+    use crate::ops::math::{gelu_erf, gelu_tanh, relu, silu};
     use crate::rows::Forms;
     use std::num::NonZeroUsize;
 
@@ -106,6 +108,7 @@ mod tests {
             for (gate, open) in [
                 (Gate::Silu, silu as fn(f32) -> f32),
                 (Gate::GeluTanh, gelu_tanh),
+                (Gate::GeluErf, gelu_erf),
                 (Gate::Relu, relu),
             ] {
                 for isa in Isa::available() {

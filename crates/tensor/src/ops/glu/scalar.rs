@@ -1,7 +1,7 @@
 //! The definition.
 
 use super::Gate;
-use crate::ops::math::{gelu_tanh, relu, silu};
+use crate::ops::math::{gelu_erf, gelu_tanh, relu, silu};
 
 /// One row. Without `ups` it is the activation alone.
 #[inline(always)]
@@ -10,6 +10,7 @@ pub(super) fn apply(gate: Gate, gates: &[f32], ups: Option<&[f32]>, out: &mut [f
         Gate::Relu => each(relu, gates, ups, out),
         Gate::Silu => each(silu, gates, ups, out),
         Gate::GeluTanh => each(gelu_tanh, gates, ups, out),
+        Gate::GeluErf => each(gelu_erf, gates, ups, out),
     }
 }
 
