@@ -141,10 +141,27 @@ fn a_gemma3_answers_the_same_bits_in_any_company() {
     }
 }
 
+/// Neighbours go to the same experts, in numbers that differ from manner to manner.
+#[test]
+fn a_mixture_of_experts_answers_the_same_bits_in_any_company() {
+    for encoding in Encoding::ALL {
+        check_tiny(&tiny::mixtral(encoding), options(Precision::Packed));
+    }
+}
+
+#[test]
+fn a_gpt2_answers_the_same_bits_in_any_company() {
+    for encoding in Encoding::ALL {
+        check_tiny(&tiny::gpt2(encoding), options(Precision::Packed));
+    }
+}
+
 #[test]
 fn exact_arithmetic_answers_the_same_bits_in_any_company() {
     check_tiny(&tiny::llama(Encoding::Q4_1), options(Precision::Exact));
     check_tiny(&tiny::gemma3(Encoding::Q8_0), options(Precision::Exact));
+    check_tiny(&tiny::mixtral(Encoding::Q8_0), options(Precision::Exact));
+    check_tiny(&tiny::gpt2(Encoding::Q8_0), options(Precision::Exact));
 }
 
 #[test]

@@ -32,6 +32,8 @@ fn check(builder: &Builder, expected: &[&str]) {
 fn the_tiny_models_are_not_refused() {
     check(&llama(), &[]);
     check(&tiny::gemma3(Encoding::Q8_0), &[]);
+    check(&tiny::mixtral(Encoding::Q8_0), &[]);
+    check(&tiny::gpt2(Encoding::Q8_0), &[]);
 }
 
 #[test]
@@ -100,6 +102,43 @@ fn experts_are_as_many_as_are_used_at_least_and_zero_experts_are_none() {
     let reasons = reasons(&few.with("llama.expert_used_count", 3u32));
     let expected = "metadata key `llama.expert_used_count` is 3, expected at most expert_count = 2";
     assert_eq!(reasons[0], expected);
+}
+
+#[test]
+fn more_experts_than_any_model_has_are_refused() {
+    check(
+        &tiny::mixtral(Encoding::Q8_0).with("llama.expert_count", u32::MAX),
+        &["metadata key `llama.expert_count` is 4294967295, expected a whole number in 0..=1024"],
+    );
+}
+
+/// A key that the family does not read and that would change the result.
+#[test]
+fn a_key_that_matters_and_has_no_place_is_refused() {
+    check(
+        &tiny::mixtral(Encoding::Q8_0).with("llama.expert_shared_count", 1u32),
+        &["metadata key `llama.expert_shared_count` = 1: not supported (not part of this family)"],
+    );
+    check(
+        &tiny::mixtral(Encoding::Q8_0).with("llama.expert_gating_func", 2u32),
+        &[
+            "metadata key `llama.expert_gating_func` = 2: not supported (a softmax over experts, unscaled)",
+        ],
+    );
+    check(
+        &llama().with("llama.attention.causal", false),
+        &["metadata key `llama.attention.causal` = false: not supported (decoders)"],
+    );
+    check(&llama().with("llama.attention.causal", true), &[]);
+    check(&llama().with("llama.attention.sliding_window", 0u32), &[]);
+}
+
+#[test]
+fn a_missing_gate_is_missing_and_not_looked_for_elsewhere() {
+    check(
+        &llama().without_tensor("blk.0.ffn_gate.weight"),
+        &["tensor `blk.0.ffn_gate.weight` [64, 128] is missing"],
+    );
 }
 
 #[test]
@@ -230,6 +269,8 @@ fn no_value_of_any_key_panics() {
     for (name, model) in [
         ("llama", tiny::llama(Encoding::F32)),
         ("gemma3", tiny::gemma3(Encoding::F32)),
+        ("llama", tiny::mixtral(Encoding::F32)),
+        ("gpt2", tiny::gpt2(Encoding::F32)),
     ] {
         for key in keys {
             for value in &extremes {

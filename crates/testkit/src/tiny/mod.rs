@@ -5,6 +5,9 @@
 //! chosen so that the answer depends on the whole prompt and its tokens differ: a model that repeats one token
 //! would hide mistakes.
 //!
+//! [`mixtral`] is [`llama`] with experts; [`gpt2`] has what neither family has: LayerNorm, biases, learned positions, no
+//! gate, one fused projection.
+//!
 //! | | [`llama`] | [`gemma3`] |
 //! |---|---|---|
 //! | layers, width, FFN | 2, 64, 128 | 6, 64, 128 |
@@ -24,6 +27,9 @@ use crate::random::Random;
 
 /// Positions the tiny models claim to know.
 pub const CONTEXT_LEN: u32 = 2048;
+
+/// Experts of [`mixtral`], of which each token uses two.
+pub const NUM_EXPERTS: u32 = 4;
 
 const SEED: u64 = 0x00f0_1c80;
 const WIDTH: u64 = 64;
@@ -55,6 +61,85 @@ pub fn llama(encoding: Encoding) -> Builder {
     }
     model.norm("output_norm.weight", WIDTH, 1.0);
     model.matrix("output.weight", [WIDTH, num_tokens], 0.4);
+    model.builder
+}
+
+/// A [`llama`] with experts, stacked as converters do.
+pub fn mixtral(encoding: Encoding) -> Builder {
+    let mut model = Weights {
+        builder: llama(encoding)
+            .with("llama.expert_count", NUM_EXPERTS)
+            .with("llama.expert_used_count", 2u32),
+        encoding,
+    };
+    for layer in 0..2 {
+        let name = |part: &str| format!("blk.{layer}.ffn_{part}.weight");
+        for dense in ["gate", "up", "down"] {
+            model.builder = model.builder.without_tensor(&name(dense));
+        }
+        // Routers are stored in full precision; a wide spread makes choices that differ from token to token.
+        let num_experts = u64::from(NUM_EXPERTS);
+        let router =
+            Random::named(SEED, &name("gate_inp")).normals((WIDTH * num_experts) as usize, 0.5);
+        model.push(
+            &name("gate_inp"),
+            &[WIDTH, num_experts],
+            Encoding::F32,
+            &router,
+        );
+        for (part, inputs, outputs) in [
+            ("gate", WIDTH, FFN),
+            ("up", WIDTH, FFN),
+            ("down", FFN, WIDTH),
+        ] {
+            let name = name(&format!("{part}_exps"));
+            let num_values = (inputs * outputs * num_experts) as usize;
+            let values =
+                Random::named(SEED, &name).normals(num_values, 1.5 / (inputs as f32).sqrt());
+            model.push(&name, &[inputs, outputs, num_experts], encoding, &values);
+        }
+    }
+    model.builder
+}
+
+/// A GPT-2 model whose matrices are stored as `encoding`; norms, biases and positions are F32.
+pub fn gpt2(encoding: Encoding) -> Builder {
+    let vocab = vocab::Bpe::new();
+    let num_layers = 2;
+    let mut model = Weights {
+        builder: Builder::new(),
+        encoding,
+    };
+    model.builder = common_keys(model.builder, "gpt2", num_layers)
+        .without("gpt2.attention.head_count_kv")
+        .with("gpt2.attention.layer_norm_epsilon", 1e-5f32);
+    let num_tokens = vocab.tokens.len() as u64;
+    model.builder = vocab.add_to(model.builder);
+
+    model.matrix("token_embd.weight", [WIDTH, num_tokens], 0.5);
+    model.vector(
+        "position_embd.weight",
+        &[WIDTH, u64::from(CONTEXT_LEN)],
+        0.5,
+    );
+    for layer in 0..num_layers {
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        for norm in ["attn_norm", "ffn_norm"] {
+            model.norm(&name(&format!("{norm}.weight")), WIDTH, 1.0);
+            model.vector(&name(&format!("{norm}.bias")), &[WIDTH], 0.2);
+        }
+        for (part, inputs, outputs) in [
+            ("attn_qkv", WIDTH, 3 * WIDTH),
+            ("attn_output", WIDTH, WIDTH),
+            ("ffn_up", WIDTH, FFN),
+            ("ffn_down", FFN, WIDTH),
+        ] {
+            model.projection(&name(&format!("{part}.weight")), [inputs, outputs]);
+            model.vector(&name(&format!("{part}.bias")), &[outputs], 0.2);
+        }
+    }
+    model.norm("output_norm.weight", WIDTH, 1.0);
+    model.vector("output_norm.bias", &[WIDTH], 0.2);
     model.builder
 }
 
@@ -142,6 +227,13 @@ impl Weights {
     fn matrix(&mut self, name: &str, dims: [u64; 2], deviation: f32) {
         let values = Random::named(SEED, name).normals((dims[0] * dims[1]) as usize, deviation);
         self.push(name, &dims, self.encoding, &values);
+    }
+
+    /// Values around zero in full precision.
+    fn vector(&mut self, name: &str, dims: &[u64], deviation: f32) {
+        let num_values = dims.iter().product::<u64>() as usize;
+        let values = Random::named(SEED, name).normals(num_values, deviation);
+        self.push(name, dims, Encoding::F32, &values);
     }
 
     /// Norm weights scattered around `mean`.
