@@ -236,8 +236,11 @@ impl Report {
             report["tensors"] = source
                 .tensors()
                 .into_iter()
-                .map(|(name, ty, dims, num_bytes)| {
-                    json!({"name": name, "dims": dims, "type": ty, "bytes": num_bytes})
+                .map(|tensor| {
+                    json!({
+                        "name": tensor.name, "dims": tensor.dims, "type": tensor.ty,
+                        "bytes": tensor.num_bytes,
+                    })
                 })
                 .collect();
         }
@@ -344,8 +347,8 @@ impl TokenizerFacts {
 
 fn tensor_lines(source: &Source) -> String {
     let mut lines = String::new();
-    for (name, ty, dims, _) in source.tensors() {
-        let name = printable(&name);
+    for tensor in source.tensors() {
+        let (name, ty, dims) = (printable(&tensor.name), tensor.ty, tensor.dims);
         // Writing to a string cannot fail.
         let _ = writeln!(lines, "  {name:<40} {ty:<10} {dims:?}");
     }

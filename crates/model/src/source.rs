@@ -29,6 +29,19 @@ pub enum Source {
     Folder(Folder),
 }
 
+/// A tensor as its file lists it: for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTensor {
+    /// Its name.
+    pub name: String,
+    /// Its type, as `BF16`; of one that cannot be read, its name.
+    pub ty: String,
+    /// Its shape, fastest axis first.
+    pub dims: Vec<usize>,
+    /// Bytes in the file; 0 if nobody knows.
+    pub num_bytes: usize,
+}
+
 /// A folder with `config.json` and `model.safetensors`, or an index of several.
 #[derive(Debug)]
 pub struct Folder {
@@ -81,11 +94,16 @@ impl Source {
         }
     }
 
-    /// Name, type (as `BF16`) and shape, fastest axis first, of every tensor, in the file's order; and its bytes.
-    pub fn tensors(&self) -> Vec<(String, String, Vec<usize>, usize)> {
+    /// Every tensor, in the file's order.
+    pub fn tensors(&self) -> Vec<StoredTensor> {
         let rows = SourceRef::from(self).table().into_iter().map(|entry| {
             let ty = entry.ty.map_or_else(|other| other, |ty| ty.to_string());
-            (entry.name.to_owned(), ty, entry.dims, entry.num_bytes)
+            StoredTensor {
+                name: entry.name.to_owned(),
+                ty,
+                dims: entry.dims,
+                num_bytes: entry.num_bytes,
+            }
         });
         rows.collect()
     }

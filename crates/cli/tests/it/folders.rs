@@ -167,7 +167,7 @@ fn a_folder_without_a_tokenizer_serves_token_ids_and_nothing_else() {
             "stop",
         ),
     ] {
-        let answer = serving.post(path, &body);
+        let answer = serving.answer(path, &body, 400);
         let error = &answer["error"];
         assert_eq!(error["param"], json!(param), "{answer}");
         let message = error["message"].as_str().unwrap_or_default();

@@ -67,6 +67,11 @@ impl Serving {
 
     /// The JSON that answers a JSON body.
     pub fn post(&self, path: &str, body: &serde_json::Value) -> serde_json::Value {
+        self.answer(path, body, 200)
+    }
+
+    /// The JSON that answers a JSON body with this status.
+    pub fn answer(&self, path: &str, body: &serde_json::Value, status: u16) -> serde_json::Value {
         let mut stream = TcpStream::connect(self.address).expect("the server listens");
         let body = body.to_string();
         write!(
@@ -80,7 +85,7 @@ impl Serving {
             .read_to_string(&mut answer)
             .expect("the server answers");
         let (head, body) = answer.split_once("\r\n\r\n").expect("there is a body");
-        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
         serde_json::from_str(body).expect("the body is JSON")
     }
 
