@@ -4,11 +4,13 @@
 //! is `null` or an allowed word. Types borrow, because a chunk is written once per token.
 
 use serde::{Serialize, Serializer};
+use utoipa::openapi::{ArrayBuilder, RefOr, Schema, schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::logprobs::{ChatLogprobs, CompletionLogprobs, PromptPlace};
 
 /// Why a choice ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// An end token or a stop string.
@@ -21,7 +23,7 @@ pub enum FinishReason {
 
 /// What stopped a choice, if it was the request's own `stop` or `stop_token_ids`
 /// (vLLM's extension; the key is absent otherwise).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum StopReason {
     /// The stop string.
@@ -31,7 +33,7 @@ pub enum StopReason {
 }
 
 /// Token counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Usage {
     /// Prompt tokens, cached ones included.
     pub prompt_tokens: u64,
@@ -46,14 +48,14 @@ pub struct Usage {
 }
 
 /// More about an answer's tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CompletionTokensDetails {
     /// 0: reasoning is part of the text and is not told apart.
     pub reasoning_tokens: u64,
 }
 
 /// More about a prompt's tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PromptTokensDetails {
     /// Taken from the prefix cache.
     pub cached_tokens: u64,
@@ -75,11 +77,13 @@ impl Usage {
 }
 
 /// What all documents of one answer have in common.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Head<'a> {
     /// `chatcmpl-…` or `cmpl-…`.
     pub id: &'a str,
     /// The kind of document.
+    // Under its own name it would be taken for any object.
+    #[schema(value_type = Kind)]
     pub object: Object,
     /// Seconds since 1970, UTC.
     pub created: u64,
@@ -89,8 +93,10 @@ pub struct Head<'a> {
     pub system_fingerprint: &'a str,
 }
 
+type Kind = Object;
+
 /// The kind of a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub enum Object {
     /// A whole chat answer.
     #[serde(rename = "chat.completion")]
@@ -104,7 +110,7 @@ pub enum Object {
 }
 
 /// A whole answer or a chunk of one; `C` is the type of its choices.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Document<'a, C> {
     /// Identity.
     #[serde(flatten)]
@@ -120,7 +126,7 @@ pub struct Document<'a, C> {
 }
 
 /// Keys that are there only if asked for (vLLM's extensions), and llama.cpp's timings.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct DocumentExtras<'a> {
     /// The prompt of a chat answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,7 +144,7 @@ pub struct DocumentExtras<'a> {
 
 /// llama.cpp's account of where the time went. Of several choices tokens are added up, and
 /// the longest times count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Timings {
     /// Prompt tokens taken from the prefix cache.
     pub cache_n: u64,
@@ -177,6 +183,18 @@ impl UsageField {
     }
 }
 
+impl PartialSchema for UsageField {
+    fn schema() -> RefOr<Schema> {
+        Option::<Usage>::schema()
+    }
+}
+
+impl ToSchema for UsageField {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        Option::<Usage>::schemas(schemas);
+    }
+}
+
 impl Serialize for UsageField {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -190,8 +208,35 @@ impl Serialize for UsageField {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Never;
 
+impl PartialSchema for Never {
+    fn schema() -> RefOr<Schema> {
+        schema::Object::with_type(schema::Type::Null).into()
+    }
+}
+
+impl ToSchema for Never {}
+
+/// Always `[]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Empty;
+
+impl Serialize for Empty {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(std::iter::empty::<()>())
+    }
+}
+
+impl PartialSchema for Empty {
+    fn schema() -> RefOr<Schema> {
+        let array = ArrayBuilder::new().items(Never::schema());
+        array.max_items(Some(0)).into()
+    }
+}
+
+impl ToSchema for Empty {}
+
 /// A choice of a whole chat answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ChatChoice<'a> {
     /// Which.
     pub index: u32,
@@ -210,7 +255,7 @@ pub struct ChatChoice<'a> {
 }
 
 /// What was said.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ChatMessage<'a> {
     /// `assistant`.
     pub role: &'static str,
@@ -221,7 +266,7 @@ pub struct ChatMessage<'a> {
 }
 
 /// A choice of a chat chunk.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ChatChunkChoice<'a> {
     /// Which.
     pub index: u32,
@@ -240,7 +285,7 @@ pub struct ChatChunkChoice<'a> {
 }
 
 /// What is new in a chat chunk; empty in the terminal one.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 pub struct Delta<'a> {
     /// `assistant`, in the first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -251,7 +296,7 @@ pub struct Delta<'a> {
 }
 
 /// A choice of a completion, whole or chunk.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct CompletionChoice<'a> {
     /// Which prompt it answers.
     pub index: u32,
@@ -279,7 +324,7 @@ pub struct CompletionChoice<'a> {
 }
 
 /// `/v1/models`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ModelList<'a> {
     /// `list`.
     pub object: &'static str,
@@ -288,7 +333,7 @@ pub struct ModelList<'a> {
 }
 
 /// `/v1/models/{id}`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ModelCard<'a> {
     /// The served name.
     pub id: &'a str,
@@ -306,15 +351,38 @@ pub struct ModelCard<'a> {
     pub max_model_len: usize,
 }
 
+/// `/version`.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Version<'a> {
+    /// Of this server.
+    pub version: &'a str,
+}
+
+/// The health routes, while all is well.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct Healthy {
+    /// `ok`.
+    pub status: &'static str,
+}
+
+/// `/openapi.json`, as far as it describes itself.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Described {
+    /// The version of OpenAPI.
+    pub openapi: String,
+    /// By path and method.
+    pub paths: std::collections::BTreeMap<String, serde_json::Value>,
+}
+
 /// `{"error": …}`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ErrorBody<'a> {
     /// The error.
     pub error: ErrorObject<'a>,
 }
 
 /// OpenAI's error object.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ErrorObject<'a> {
     /// For people.
     pub message: &'a str,

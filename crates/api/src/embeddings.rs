@@ -3,6 +3,7 @@
 //! Source: the OpenAI API reference, "Embeddings".
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::completion::{Bos, Prompt, read_prompts};
 use crate::error::RequestError;
@@ -63,7 +64,7 @@ impl EmbeddingRequest {
 }
 
 /// The answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct EmbeddingList<'a> {
     /// `list`.
     pub object: &'static str,
@@ -76,7 +77,7 @@ pub struct EmbeddingList<'a> {
 }
 
 /// One vector.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Embedding {
     /// `embedding`.
     pub object: &'static str,
@@ -87,7 +88,7 @@ pub struct Embedding {
 }
 
 /// A vector as it is written.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Vector {
     /// Numbers.
@@ -97,7 +98,7 @@ pub enum Vector {
 }
 
 /// Token counts.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct EmbeddingUsage {
     /// Of all inputs.
     pub prompt_tokens: u64,

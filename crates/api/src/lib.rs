@@ -37,6 +37,7 @@ pub mod responses;
 
 pub mod answer;
 pub mod logprobs;
+pub mod openapi;
 pub mod render;
 pub mod sse;
 

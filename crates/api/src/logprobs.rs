@@ -1,8 +1,12 @@
 //! Log-probabilities on the wire: chat's list of objects, completions' parallel lists, and
 //! vLLM's list of a prompt.
 
+use std::collections::BTreeMap;
+
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::answer::Never;
 
@@ -10,7 +14,7 @@ use crate::answer::Never;
 const LOGPROB_MIN: f32 = -9999.0;
 
 /// A natural logarithm of a probability, finite.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Logprob(f32);
 
 impl Logprob {
@@ -21,7 +25,7 @@ impl Logprob {
 }
 
 /// `logprobs` of a chat choice.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ChatLogprobs {
     /// One per token, the end token included.
     pub content: Vec<ChatToken>,
@@ -30,7 +34,7 @@ pub struct ChatLogprobs {
 }
 
 /// A token of a chat answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ChatToken {
     /// Its text; bytes that are no text are written `\xf0`.
     pub token: String,
@@ -43,7 +47,7 @@ pub struct ChatToken {
 }
 
 /// One of the likeliest tokens in a place.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct TopToken {
     /// As in [`ChatToken`].
     pub token: String,
@@ -54,7 +58,7 @@ pub struct TopToken {
 }
 
 /// `logprobs` of a completion choice: four lists of one length.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct CompletionLogprobs {
     /// Texts; bytes that are no text are written `bytes:\xf0`.
     pub tokens: Vec<String>,
@@ -80,6 +84,18 @@ impl TopMap {
     }
 }
 
+impl PartialSchema for TopMap {
+    fn schema() -> RefOr<Schema> {
+        BTreeMap::<String, Logprob>::schema()
+    }
+}
+
+impl ToSchema for TopMap {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        BTreeMap::<String, Logprob>::schemas(schemas);
+    }
+}
+
 impl Serialize for TopMap {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
@@ -95,7 +111,7 @@ impl Serialize for TopMap {
 pub struct PromptPlace(Vec<(u32, PromptToken)>);
 
 /// A token that could stand in a place of the prompt.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PromptToken {
     /// How likely it was.
     pub logprob: Logprob,
@@ -111,6 +127,18 @@ impl PromptPlace {
         if self.0.iter().all(|(other, _)| *other != id) {
             self.0.push((id, token));
         }
+    }
+}
+
+impl PartialSchema for PromptPlace {
+    fn schema() -> RefOr<Schema> {
+        BTreeMap::<String, PromptToken>::schema()
+    }
+}
+
+impl ToSchema for PromptPlace {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        BTreeMap::<String, PromptToken>::schemas(schemas);
     }
 }
 

@@ -3,9 +3,10 @@
 //! Source: vLLM's `GenerateRequest`, in the part a text-only server has; llama.cpp's server.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// One prompt of a request, ready for an engine.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Rendered<'a> {
     /// The id its answer would have.
     pub request_id: String,
@@ -18,7 +19,7 @@ pub struct Rendered<'a> {
 }
 
 /// vLLM's `SamplingParams`, as far as a request can set them here.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Settings {
     /// Answers to the prompt.
     pub n: usize,
@@ -55,7 +56,7 @@ pub struct Settings {
 }
 
 /// A conversation as the model's chat template writes it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AppliedTemplate {
     /// The text.
     pub prompt: String,

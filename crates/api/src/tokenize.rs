@@ -12,6 +12,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::chat::{Message, Turn, read_messages, template_variables, turn};
 use crate::completion::Bos;
@@ -102,8 +103,18 @@ pub struct DetokenizeRequest {
     pub tokens: Vec<u32>,
 }
 
+/// The answer to `/tokenize`, in the dialect that was asked.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum Tokenized {
+    /// vLLM's.
+    Counted(Counted),
+    /// llama.cpp's.
+    Bare(Bare),
+}
+
 /// vLLM's answer to `/tokenize`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Counted {
     /// Number of tokens.
     pub count: usize,
@@ -116,7 +127,7 @@ pub struct Counted {
 }
 
 /// llama.cpp's answer to `/tokenize`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Bare {
     /// Ids alone.
@@ -132,7 +143,7 @@ pub enum Bare {
 }
 
 /// A token with its text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Piece {
     /// The id.
     pub id: u32,
@@ -141,7 +152,7 @@ pub struct Piece {
 }
 
 /// A token's text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum PieceText {
     /// Whole characters.
@@ -151,7 +162,7 @@ pub enum PieceText {
 }
 
 /// The answer to `/detokenize`, under both names.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Detokenized {
     /// vLLM's name.
     pub prompt: String,

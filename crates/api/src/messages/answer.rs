@@ -2,11 +2,13 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
-use crate::answer;
+use crate::answer::{self, Never};
 
 /// An answer, or the beginning of one.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = AnthropicMessage)]
 pub struct Message<'a> {
     /// `msg_…`.
     pub id: &'a str,
@@ -28,8 +30,9 @@ pub struct Message<'a> {
 }
 
 /// Why an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = AnthropicStopReason)]
 pub enum StopReason {
     /// By itself.
     EndTurn,
@@ -42,15 +45,16 @@ pub enum StopReason {
 }
 
 /// A piece of an answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = AnthropicBlock)]
 pub enum Block<'a> {
     /// To the reader.
     Text {
         /// The text.
         text: &'a str,
         /// `null`: nothing is cited.
-        citations: (),
+        citations: Never,
     },
     /// To itself.
     Thinking {
@@ -71,7 +75,8 @@ pub enum Block<'a> {
 }
 
 /// Token counts in this dialect's words: what was cached is counted apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = AnthropicUsage)]
 pub struct Usage {
     /// Prompt tokens that were computed.
     pub input_tokens: u64,
@@ -96,8 +101,9 @@ impl From<answer::Usage> for Usage {
 }
 
 /// An event of a stream; its name is its type.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = AnthropicEvent)]
 pub enum Event<'a> {
     /// The first.
     MessageStart {
@@ -158,8 +164,9 @@ impl Event<'_> {
 }
 
 /// What is new in a block.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = AnthropicBlockDelta)]
 pub enum BlockDelta<'a> {
     /// More text.
     TextDelta {
@@ -179,7 +186,8 @@ pub enum BlockDelta<'a> {
 }
 
 /// How a message ended.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[schema(as = AnthropicMessageDelta)]
 pub struct MessageDelta<'a> {
     /// Why.
     pub stop_reason: StopReason,
@@ -188,14 +196,16 @@ pub struct MessageDelta<'a> {
 }
 
 /// `/v1/messages/count_tokens`.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[schema(as = AnthropicTokenCount)]
 pub struct TokenCount {
     /// Of the whole prompt.
     pub input_tokens: u64,
 }
 
 /// An error document.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = AnthropicErrorBody)]
 pub struct ErrorBody<'a> {
     /// `error`.
     #[serde(rename = "type")]
@@ -207,7 +217,8 @@ pub struct ErrorBody<'a> {
 }
 
 /// What went wrong.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = AnthropicErrorObject)]
 pub struct ErrorObject<'a> {
     /// The class, as in `invalid_request_error`.
     #[serde(rename = "type")]

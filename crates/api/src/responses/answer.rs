@@ -5,12 +5,13 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{Storage, Terms};
-use crate::answer::Usage;
+use crate::answer::{Empty, Never, Usage};
 
 /// A response, finished or not.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Response {
     /// `resp_…`.
     pub id: String,
@@ -75,7 +76,7 @@ pub struct Response {
 }
 
 /// How far a response is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It waits, and nobody for it.
@@ -93,7 +94,7 @@ pub enum Status {
 }
 
 /// Why there is no response.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ResponseError {
     /// For programs.
     pub code: &'static str,
@@ -102,14 +103,14 @@ pub struct ResponseError {
 }
 
 /// Why a response is cut short.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct IncompleteDetails {
     /// `max_output_tokens`.
     pub reason: &'static str,
 }
 
 /// Token counts in this dialect's words.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct ResponseUsage {
     /// Prompt tokens, cached ones included.
     pub input_tokens: u64,
@@ -124,14 +125,14 @@ pub struct ResponseUsage {
 }
 
 /// More about a prompt's tokens.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct InputTokensDetails {
     /// Taken from the prefix cache.
     pub cached_tokens: u64,
 }
 
 /// More about an answer's tokens.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct OutputTokensDetails {
     /// Of reasoning.
     pub reasoning_tokens: u64,
@@ -154,7 +155,7 @@ impl From<Usage> for ResponseUsage {
 }
 
 /// Something the model said.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum OutputItem {
     /// To the reader.
@@ -186,18 +187,18 @@ pub enum OutputItem {
         /// `rs_…`.
         id: String,
         /// Empty: the reasoning itself is told.
-        summary: [(); 0],
+        summary: Empty,
         /// One text, once it began.
         content: Vec<ContentPart>,
         /// `null`: the reasoning is told in the clear.
-        encrypted_content: (),
+        encrypted_content: Never,
         /// How far it is.
         status: Status,
     },
 }
 
 /// A part of an item.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentPart {
     /// Of a message.
@@ -205,9 +206,9 @@ pub enum ContentPart {
         /// The text.
         text: String,
         /// Empty: nothing is cited.
-        annotations: [(); 0],
+        annotations: Empty,
         /// Empty: chat has them.
-        logprobs: [(); 0],
+        logprobs: Empty,
     },
     /// Of reasoning.
     ReasoningText {
@@ -270,7 +271,7 @@ impl Response {
 }
 
 /// An event of a stream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Event<'a> {
     /// Its name, which stands in the frame too.
     #[serde(rename = "type")]
@@ -283,7 +284,7 @@ pub struct Event<'a> {
 }
 
 /// What an event tells.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Happened<'a> {
     /// `response.created`, `.in_progress`, `.completed`, `.incomplete`, `.failed`.
@@ -320,7 +321,7 @@ pub enum Happened<'a> {
         /// More text.
         delta: &'a str,
         /// Empty: chat has them.
-        logprobs: [(); 0],
+        logprobs: Empty,
     },
     /// `response.output_text.done`.
     TextDone {
@@ -333,7 +334,7 @@ pub enum Happened<'a> {
         /// All of it.
         text: &'a str,
         /// Empty: chat has them.
-        logprobs: [(); 0],
+        logprobs: Empty,
     },
     /// `response.reasoning_text.delta`.
     ReasoningDelta {
@@ -380,7 +381,7 @@ pub enum Happened<'a> {
 }
 
 /// `GET /v1/responses/{id}/input_items`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ItemList<'a> {
     /// `list`.
     pub object: &'static str,
@@ -395,7 +396,7 @@ pub struct ItemList<'a> {
 }
 
 /// `DELETE /v1/responses/{id}`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Deleted<'a> {
     /// Of the response that was.
     pub id: &'a str,

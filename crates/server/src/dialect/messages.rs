@@ -11,7 +11,7 @@
 //!
 //! Source: Anthropic's API reference, "Messages" and "Streaming messages".
 
-use api::answer::{FinishReason, StopReason as Matched, Usage};
+use api::answer::{FinishReason, Never, StopReason as Matched, Usage};
 use api::messages::answer::{
     Block, BlockDelta, ErrorObject, Event, Message, MessageDelta, StopReason,
 };
@@ -138,7 +138,7 @@ fn stop_sequence(ended: &Ended) -> Option<&str> {
 fn text_block(text: &str) -> Block<'_> {
     Block::Text {
         text,
-        citations: (),
+        citations: Never,
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use api::answer::Healthy;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -29,7 +30,7 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 fn ok() -> Response {
-    Json(json!({"status": "ok"})).into_response()
+    Json(Healthy { status: "ok" }).into_response()
 }
 
 /// The body that llama.cpp's clients wait on.

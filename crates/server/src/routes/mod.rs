@@ -9,6 +9,7 @@ mod health;
 mod messages;
 mod metrics;
 mod models;
+mod operations; // what the OpenAPI document says of each
 mod render;
 mod responses;
 mod tokenize;
@@ -16,50 +17,99 @@ mod version;
 
 use std::sync::Arc;
 
+use api::openapi::{Method, Operation};
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::handler::Handler;
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, get, on};
+use bytes::Bytes;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
+use crate::dialect::to_json;
 use crate::errors::Refusal;
 use crate::state::Shared;
 use crate::{auth, observe};
 
+/// Routes as they are added, each with what the OpenAPI document says of it: neither can be
+/// had without the other.
+struct Described {
+    router: Router<Arc<Shared>>,
+    operations: Vec<Operation>,
+}
+
+impl Described {
+    fn add<H, T>(mut self, operation: Operation, handler: H) -> Described
+    where
+        H: Handler<T, Arc<Shared>>,
+        T: 'static,
+    {
+        let method = match operation.method {
+            Method::Get => MethodFilter::GET,
+            Method::Post => MethodFilter::POST,
+            Method::Delete => MethodFilter::DELETE,
+        };
+        self.router = self.router.route(operation.path, on(method, handler));
+        self.operations.push(operation);
+        self
+    }
+}
+
+/// Every route there is, but for the one that tells them.
+fn described() -> Described {
+    let empty = Described {
+        router: Router::new(),
+        operations: Vec::new(),
+    };
+    empty
+        .add(operations::CHAT, generate::chat)
+        // llama.cpp answers without the version too.
+        .add(at("/chat/completions", operations::CHAT), generate::chat)
+        .add(operations::COMPLETION, generate::completion)
+        .add(operations::CHAT_RENDER, render::chat)
+        .add(operations::COMPLETION_RENDER, render::completion)
+        .add(operations::APPLY_TEMPLATE, render::apply_template)
+        .add(operations::RESPONSE, responses::create)
+        .add(operations::RESPONSE_SHOWN, responses::show)
+        .add(operations::RESPONSE_DELETED, responses::delete)
+        .add(operations::RESPONSE_CANCELLED, responses::cancel)
+        .add(operations::RESPONSE_INPUT, responses::input_items)
+        .add(operations::MESSAGE, messages::create)
+        .add(operations::MESSAGE_COUNT, messages::count)
+        .add(operations::MODELS, models::list)
+        // Names may hold slashes, as in `org/model`.
+        .add(operations::MODEL, models::show)
+        .add(operations::TOKENIZE, tokenize::encode)
+        .add(operations::DETOKENIZE, tokenize::decode)
+        .add(operations::VERSION, version::show)
+        .add(operations::METRICS, metrics::show)
+        .add(operations::LIVE, health::live)
+        .add(operations::READY, health::ready)
+        .add(at("/health", operations::READY), health::ready)
+        .add(at("/ready", operations::READY), health::ready)
+        .add(at("/ping", operations::READY), health::ready)
+}
+
+/// The same at another path.
+fn at(path: &'static str, operation: Operation) -> Operation {
+    Operation { path, ..operation }
+}
+
 /// All routes, checked and counted.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    let routes = Router::new()
-        .route("/v1/chat/completions", post(generate::chat))
-        // llama.cpp answers without the version too.
-        .route("/chat/completions", post(generate::chat))
-        .route("/v1/completions", post(generate::completion))
-        .route("/v1/chat/completions/render", post(render::chat))
-        .route("/v1/completions/render", post(render::completion))
-        .route("/apply-template", post(render::apply_template))
-        .route("/v1/responses", post(responses::create))
+    let Described {
+        router,
+        mut operations,
+    } = described();
+    operations.push(operations::OPENAPI);
+    let document = api::openapi::document(&operations, env!("CARGO_PKG_VERSION"));
+    let document = Bytes::from(to_json(&document));
+    let routes = router
         .route(
-            "/v1/responses/{id}",
-            get(responses::show).delete(responses::delete),
+            operations::OPENAPI.path,
+            get(move || async move { openapi(document) }),
         )
-        .route("/v1/responses/{id}/cancel", post(responses::cancel))
-        .route(
-            "/v1/responses/{id}/input_items",
-            get(responses::input_items),
-        )
-        .route("/v1/messages", post(messages::create))
-        .route("/v1/messages/count_tokens", post(messages::count))
-        .route("/v1/models", get(models::list))
-        // Names may hold slashes, as in `org/model`.
-        .route("/v1/models/{*id}", get(models::show))
-        .route("/tokenize", post(tokenize::encode))
-        .route("/detokenize", post(tokenize::decode))
-        .route("/version", get(version::show))
-        .route("/metrics", get(metrics::show))
-        .route("/livez", get(health::live))
-        .route("/health", get(health::ready))
-        .route("/readyz", get(health::ready))
-        .route("/ready", get(health::ready))
-        .route("/ping", get(health::ready))
         .fallback(|| async { Refusal::UnknownRoute })
         .method_not_allowed_fallback(|| async { Refusal::UnknownMethod })
         .layer(middleware::from_fn_with_state(
@@ -78,6 +128,12 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
+/// `GET /openapi.json`.
+fn openapi(document: Bytes) -> Response {
+    let json = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, json)], document).into_response()
+}
+
 /// CORS for the origins allowed; without any there is no CORS header at all, and browsers
 /// keep foreign pages from reading or sending JSON.
 fn cors(allowed: &[String]) -> Option<CorsLayer> {
@@ -94,7 +150,11 @@ fn cors(allowed: &[String]) -> Option<CorsLayer> {
     let exposed = [HeaderName::from_static("x-request-id"), header::RETRY_AFTER];
     let layer = CorsLayer::new()
         .allow_origin(origins)
-        .allow_methods([Method::GET, Method::POST, Method::DELETE])
+        .allow_methods([
+            axum::http::Method::GET,
+            axum::http::Method::POST,
+            axum::http::Method::DELETE,
+        ])
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(exposed);
     Some(layer)

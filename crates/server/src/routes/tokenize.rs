@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use api::tokenize::{
     Bare, ControlText, Counted, DetokenizeRequest, Detokenized, Piece, PieceText, Pieces, Source,
-    TokenizeRequest, TokenizeShape,
+    TokenizeRequest, TokenizeShape, Tokenized,
 };
 use axum::Json;
 use axum::extract::{Request, State};
@@ -73,12 +73,11 @@ fn encode_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Respon
             admission.encode_text(text, *bos, special)
         }
     };
-    Ok(match request.shape {
-        TokenizeShape::Counted(pieces) => Json(counted(serving, &tokens, pieces)).into_response(),
-        TokenizeShape::Bare(pieces) => {
-            Json(bare(&serving.tokenizer, &tokens, pieces)).into_response()
-        }
-    })
+    let tokenized = match request.shape {
+        TokenizeShape::Counted(pieces) => Tokenized::Counted(counted(serving, &tokens, pieces)),
+        TokenizeShape::Bare(pieces) => Tokenized::Bare(bare(&serving.tokenizer, &tokens, pieces)),
+    };
+    Ok(Json(tokenized).into_response())
 }
 
 fn decode_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Response, Refusal> {

@@ -1,9 +1,12 @@
 //! `GET /version`.
 
+use api::answer::Version;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
 
 pub(super) async fn show() -> Response {
-    Json(json!({"version": env!("CARGO_PKG_VERSION")})).into_response()
+    Json(Version {
+        version: env!("CARGO_PKG_VERSION"),
+    })
+    .into_response()
 }

@@ -18,6 +18,7 @@ mod limits;
 mod logprobs;
 mod messages;
 mod metrics;
+mod openapi;
 mod parameters;
 mod real;
 mod render;

@@ -20,7 +20,7 @@ pub(crate) mod background; // nobody listens
 
 use std::sync::Arc;
 
-use api::answer::{FinishReason, Usage};
+use api::answer::{Empty, FinishReason, Usage};
 use api::responses::answer::{
     ContentPart, Event, Happened, IncompleteDetails, OutputItem, Response, ResponseError, Status,
     Subject,
@@ -188,7 +188,7 @@ impl Responses {
             output_index,
             content_index: 0,
             delta,
-            logprobs: [],
+            logprobs: Empty,
         };
         tell(
             &mut self.num_events,
@@ -212,8 +212,8 @@ impl Responses {
         };
         content.push(ContentPart::OutputText {
             text: String::new(),
-            annotations: [],
-            logprobs: [],
+            annotations: Empty,
+            logprobs: Empty,
         });
         self.tell_part("response.content_part.added", out);
         self.open = Some(Open::Text);
@@ -241,7 +241,7 @@ impl Responses {
                     output_index,
                     content_index: 0,
                     text,
-                    logprobs: [],
+                    logprobs: Empty,
                 };
                 tell(
                     &mut self.num_events,
