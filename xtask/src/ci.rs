@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: everything that must hold, in the order that fails soonest.
 //!
 //! It installs what the tests need into the project's own folders and the user's cache:
-//! a Python environment with the `openai` package, the two real models, `cargo-deny`.
+//! a Python environment with the clients of `tests/client`, the two real models, `cargo-deny`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -88,7 +88,7 @@ fn tests() -> anyhow::Result<()> {
         .env("FULCRUM_REQUIRE_MODELS", "1"))
 }
 
-/// The Python `openai` package against the real binary and model.
+/// The Python packages `openai`, `anthropic` and `schemathesis` against the real binary and model.
 fn client() -> anyhow::Result<()> {
     let python = python_environment()?;
     run(cargo().args(["build", "--quiet", "--locked", "--package", "fulcrum"]))?;

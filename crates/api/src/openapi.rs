@@ -319,14 +319,17 @@ fn message_list(endpoint: Endpoint) -> Value {
         Endpoint::Messages => &["user", "assistant"],
         _ => &["system", "developer", "user", "assistant", "tool"],
     };
-    let content = json!({"anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "object"}},
-        {"type": "null"},
-    ]});
+    // Other parts and keys a message may have are in the reference, not here.
+    let part = json!({
+        "type": "object",
+        "required": ["type", "text"],
+        "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}},
+    });
+    let parts = json!({"type": "array", "items": part});
+    let content = json!({"anyOf": [{"type": "string"}, parts]});
     json!({"type": "array", "minItems": 1, "items": {
         "type": "object",
-        "required": ["role"],
+        "required": ["role", "content"],
         "properties": {"role": {"enum": roles}, "content": content},
     }})
 }

@@ -2,7 +2,9 @@
 //!
 //! Source: Anthropic's reference, "Messages".
 
-use super::{Field, NOTHING, On, Shape, TOKENS_MAX, TOP_P, hint, neutral, obeyed, refused};
+use super::{
+    Field, NOTHING, Neutral, On, Shape, TOKENS_MAX, TOP_P, hint, neutral, obeyed, refused,
+};
 
 const TEMPERATURE: Shape = Shape::Number {
     min: 0.0,
@@ -35,8 +37,11 @@ pub(super) const FIELDS: &[Field] = &[
     // Not built.
     neutral("mcp_servers", NOTHING, "no remote tools"),
     neutral("betas", NOTHING, "no beta features"),
+    hint("user_profile_id", Shape::Text { bytes_max: 4096 }, "a label"),
+    neutral("speed", &[Neutral::Text("standard")], "there is one speed"),
+    refused("diagnostics", "no diagnostics of the prefix cache"),
+    refused("output_format", "send `output_config.format`"),
     refused("container", "no containers"),
     refused("context_management", "a conversation is never cut"),
     refused("inference_geo", "there is one place"),
-    refused("speed", "there is one speed"),
 ];
