@@ -56,7 +56,7 @@ fn fault(document: &Value, schema: &Value, value: &Value) -> Option<String> {
         "object" => value.is_object(),
         other => panic!("an unknown type: {other}"),
     };
-    if !types.is_empty() && !types.iter().any(|kind| is(kind)) {
+    if !types.is_empty() && !types.iter().any(is) {
         return Some(format!("{value} is none of {types:?}"));
     }
     for item in value.as_array().into_iter().flatten() {
