@@ -22,6 +22,7 @@ use super::normalize::{NormalStep, normalized};
 use super::pre::{Position, PreStep, SpacePrefix, for_each_word};
 use super::specials::SpecialFinder;
 use super::vocabulary::Vocabulary;
+use hashbrown::HashSet;
 
 /// How ordinary text becomes tokens.
 pub(super) struct Pipeline {
@@ -43,6 +44,8 @@ pub(super) struct BytePairs {
     pub(super) unknown: Option<TokenId>,
     /// Whether unknown characters in a row share one token.
     pub(super) fuses_unknown: bool,
+    /// Added tokens that the model does not know: they come out of their finder, and never out of words.
+    pub(super) outside: HashSet<TokenId>,
 }
 
 /// What words start as.
@@ -103,6 +106,14 @@ impl BytePairs {
     }
 }
 
+impl BytePairs {
+    /// The token of a text that anybody may have typed.
+    fn find(&self, vocabulary: &Vocabulary, text: &str) -> Option<TokenId> {
+        let token = vocabulary.find_typed(text)?;
+        (!self.outside.contains(&token)).then_some(token)
+    }
+}
+
 /// Encodes word after word with the same working memory.
 struct WordWriter<'a> {
     pairs: &'a BytePairs,
@@ -123,7 +134,7 @@ impl WordWriter<'_> {
                 }
                 Alphabet::Characters { .. } => word,
             };
-            if let Some(token) = self.vocabulary.find_typed(whole) {
+            if let Some(token) = self.pairs.find(self.vocabulary, whole) {
                 tokens.push(token);
                 return;
             }
@@ -151,7 +162,7 @@ impl WordWriter<'_> {
     fn push_characters(&mut self, word: &str, bytes: Option<&[Option<TokenId>; 256]>) {
         for (start, character) in word.char_indices() {
             let written = &word[start..start + character.len_utf8()];
-            if let Some(token) = self.vocabulary.find_typed(written) {
+            if let Some(token) = self.pairs.find(self.vocabulary, written) {
                 self.push(Some(token), written.len());
                 continue;
             }

@@ -66,11 +66,11 @@ pub(super) fn for_each_word(
     position: Position,
     each: &mut dyn FnMut(&str),
 ) {
-    let Some((step, rest)) = steps.split_first() else {
-        if !piece.is_empty() {
-            each(piece);
-        }
-        return;
+    let (step, rest) = match steps.split_first() {
+        // A step must not put a space before nothing.
+        _ if piece.is_empty() => return,
+        Some(first_and_rest) => first_and_rest,
+        None => return each(piece),
     };
     match step {
         PreStep::Split {

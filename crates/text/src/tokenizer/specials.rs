@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use formats::gguf::Gguf;
+use regex_automata::meta::Regex;
 
 use super::vocabulary::{TokenKind, Vocabulary};
 use super::{TokenId, TokenizerError, token_id};
@@ -17,6 +18,8 @@ pub(super) struct SpecialFinder {
     automaton: Option<AhoCorasick>,
     /// Token of each pattern.
     tokens: Vec<(TokenId, Habits)>,
+    /// `\w`, if a token asks for it.
+    word: Option<Regex>,
 }
 
 /// What a token does to the text around it.
@@ -62,7 +65,13 @@ impl SpecialFinder {
                 .build(texts.iter().map(AsRef::as_ref))
                 .expect("a vocabulary is far below 2^31 states")
         });
-        SpecialFinder { automaton, tokens }
+        let asks = tokens.iter().any(|(_, habits)| habits.stands_alone);
+        let word = asks.then(|| Regex::new(r"\w").expect("it compiles"));
+        SpecialFinder {
+            automaton,
+            tokens,
+            word,
+        }
     }
 
     /// Occurrences from left to right that do not overlap.
@@ -73,8 +82,8 @@ impl SpecialFinder {
         matches.filter_map(move |found| {
             let (token, habits) = self.tokens[found.pattern().as_usize()];
             let (before, behind) = (&text[..found.start()], &text[found.end()..]);
-            let in_word = before.ends_with(is_word) || behind.starts_with(is_word);
-            if habits.stands_alone && in_word {
+            let neighbours = [before.chars().next_back(), behind.chars().next()];
+            if habits.stands_alone && neighbours.into_iter().flatten().any(|it| self.is_word(it)) {
                 return None;
             }
             let mut range = found.range();
@@ -90,11 +99,12 @@ impl SpecialFinder {
             Some((range, token))
         })
     }
-}
 
-/// Letters, marks, digits and connectors: `\w`.
-fn is_word(character: char) -> bool {
-    character.is_alphanumeric() || character == '_'
+    /// Letters, marks, digits and connectors.
+    fn is_word(&self, character: char) -> bool {
+        let word = self.word.as_ref();
+        word.is_some_and(|word| word.is_match(&*character.encode_utf8(&mut [0; 4])))
+    }
 }
 
 /// Keys that name tokens which end an answer.

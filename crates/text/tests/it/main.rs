@@ -5,6 +5,7 @@ mod chat_fixtures;
 mod forged_turns;
 mod hostile_input;
 mod hostile_templates;
+mod json_oracle;
 mod oracle;
 mod special_tokens;
 mod stream;

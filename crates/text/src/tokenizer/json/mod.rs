@@ -20,7 +20,7 @@ mod decoder;
 mod file;
 mod steps;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ impl Tokenizer {
             model,
             ..
         } = file;
-        let vocabulary = vocabulary(&model, &added)?;
+        let (vocabulary, outside) = vocabulary(&model, &added)?;
         let normalizers = steps::normalizers(component("normalizer", file.normalizer)?)?;
         let pre = steps::pre_tokenizers(component("pre_tokenizer", file.pre_tokenizer)?)?;
         let decoding = decoder::rules(component("decoder", file.decoder)?, &pre)?;
@@ -103,7 +103,10 @@ impl Tokenizer {
             &|kind, token| kind.is_user_defined() && token.normalized,
             &|text| super::normalize::normalized(&normalizers, text).into_owned(),
         );
-        let pairs = byte_pairs(model, &vocabulary, &pre)?;
+        let pairs = BytePairs {
+            outside,
+            ..byte_pairs(model, &vocabulary, &pre)?
+        };
         let mut end_tokens: Vec<TokenId> = affixes.eos.into_iter().collect();
         let is_token = |id: &TokenId| vocabulary.kind(*id).is_some();
         end_tokens.extend(ends.end_ids.iter().copied().map(TokenId).filter(is_token));
@@ -190,8 +193,11 @@ fn expect_known_model(model: &ModelFile) -> Result<(), TokenizerError> {
     Ok(())
 }
 
-/// The tokens of the model and the added ones, in the order of their ids.
-fn vocabulary(model: &ModelFile, added: &[AddedToken]) -> Result<Vocabulary, TokenizerError> {
+/// The tokens of the model and the added ones, in the order of their ids, and which are only added.
+fn vocabulary(
+    model: &ModelFile,
+    added: &[AddedToken],
+) -> Result<(Vocabulary, HashSet<TokenId>), TokenizerError> {
     let Vocab::Texts(texts) = &model.vocab else {
         return Err(TokenizerError::bad_key("model.vocab", "missing"));
     };
@@ -213,6 +219,7 @@ fn vocabulary(model: &ModelFile, added: &[AddedToken]) -> Result<Vocabulary, Tok
         };
         by_id.push((*id, text, kind));
     }
+    let mut outside = HashSet::new();
     for token in added {
         match ids_of_texts.get(token.content.as_str()) {
             Some(id) if *id == token.id => (),
@@ -221,11 +228,11 @@ fn vocabulary(model: &ModelFile, added: &[AddedToken]) -> Result<Vocabulary, Tok
                 let reason = format!("{text:?} is token {added_id}, but {id} in the vocabulary");
                 return Err(TokenizerError::bad_key("added_tokens", reason));
             }
-            None => by_id.push((
-                token.id,
-                &token.content,
-                added_kinds[token.content.as_str()],
-            )),
+            None => {
+                let text = token.content.as_str();
+                by_id.push((token.id, text, added_kinds[text]));
+                outside.insert(TokenId(token.id));
+            }
         }
     }
     by_id.sort_by_key(|(id, ..)| *id);
@@ -246,7 +253,7 @@ fn vocabulary(model: &ModelFile, added: &[AddedToken]) -> Result<Vocabulary, Tok
         vocabulary.push("model.vocab", text, kind)?;
     }
     vocabulary.expect_text("model.vocab")?;
-    Ok(vocabulary)
+    Ok((vocabulary, outside))
 }
 
 /// What each added token is for, by its text.
@@ -312,6 +319,7 @@ fn byte_pairs(
         takes_whole_words: model.ignore_merges,
         unknown,
         fuses_unknown: model.fuse_unk,
+        outside: HashSet::new(),
     })
 }
 
