@@ -36,6 +36,8 @@ pub enum Command {
     Logits(LogitsArgs),
     /// Show what a model file holds, and what would be refused and why.
     Inspect(InspectArgs),
+    /// Check whether a model is fit to be served: tokenizer, chat template, end tokens, speed.
+    Doctor(DoctorArgs),
     /// Print the flag reference (docs/reference/flags.md).
     #[command(hide = true)]
     FlagReference,
@@ -336,6 +338,19 @@ pub struct InspectArgs {
     /// List every tensor.
     #[arg(long)]
     pub tensors: bool,
+}
+
+/// Flags of `fulcrum doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// A GGUF file, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]` (fetched first if need be).
+    #[arg(value_name = "FILE|NAME|hf:…")]
+    pub model: String,
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+    /// Print one JSON object instead of a line for each check.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A name that fits into JSON, a shell line and a metric label as it is.

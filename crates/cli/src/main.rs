@@ -8,6 +8,7 @@
 mod args;
 mod cache;
 mod catalogue;
+mod doctor;
 mod generation;
 mod hub;
 mod inspect;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Pull(args) => pull::pull(args),
         Command::Logits(args) => logits::logits(args),
         Command::Inspect(args) => inspect::inspect(args),
+        Command::Doctor(args) => doctor::doctor(args),
         Command::FlagReference => reference::print(),
     };
     match outcome {

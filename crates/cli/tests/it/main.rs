@@ -2,6 +2,7 @@
 
 mod support;
 
+mod doctor;
 mod folders;
 mod hub;
 mod hub_stand_in;

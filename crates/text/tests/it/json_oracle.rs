@@ -63,8 +63,8 @@ fn random_unicode(random: &mut Random) -> String {
             let (start, len) = [
                 (0, 0x80),
                 (0, 0x800),
-                (0, 0x3000),
-                (0, 0x1_0000),
+                (0, 0x2000),
+                (0x4e00, 0x1000),
                 (0x1_d400, 0x200),
             ][random.below(5)];
             char::from_u32(start + random.below(len) as u32)

@@ -1,0 +1,129 @@
+//! `fulcrum doctor`: a sound model passes, and each planted fault is found and named.
+
+use serde_json::Value;
+use testkit::gguf::Builder;
+use testkit::tiny;
+
+use crate::support::{Encoding, Tiny, stderr, stdout};
+
+/// The report on a tiny model that `change` has made ill, and the exit code.
+fn examined(change: impl FnOnce(Builder) -> Builder) -> (Value, Option<i32>) {
+    let tiny = Tiny::new();
+    let path = tiny.path("examined.gguf");
+    change(tiny::llama(Encoding::Q4_0)).write(path.as_ref());
+    let output = tiny.run(&["doctor", &path, "--json", "--threads", "1"]);
+    let report = serde_json::from_str(&stdout(&output));
+    let report = report.unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    (report, output.status.code())
+}
+
+/// Checks that just `check` fails, for a reason with `words`.
+fn expect_fault(check: &str, words: &str, change: impl FnOnce(Builder) -> Builder) {
+    let (report, code) = examined(change);
+    let failed: Vec<&Value> = report["findings"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|finding| finding["verdict"] == "failed")
+        .collect();
+    assert_eq!(code, Some(1), "{report:#}");
+    assert_eq!(report["sound"], false);
+    let reason = failed
+        .iter()
+        .find(|finding| finding["check"] == check)
+        .unwrap_or_else(|| panic!("{check} did not fail: {report:#}"))["reason"]
+        .as_str();
+    assert!(
+        reason.is_some_and(|reason| reason.contains(words)),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn a_sound_model_passes_every_check_with_a_line_each() {
+    let tiny = Tiny::new();
+    let output = tiny.run(&["doctor", tiny.model(), "--threads", "1"]);
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    for check in [
+        "load",
+        "vocabulary",
+        "round-trip",
+        "special-tokens",
+        "template",
+        "template-tools",
+        "generation-prompt",
+        "thinking",
+        "double-bos",
+        "end-tokens",
+        "injection",
+        "speed",
+    ] {
+        assert!(
+            said.contains(&format!(" {check}: ")),
+            "no {check} in:\n{said}"
+        );
+    }
+    assert!(said.contains("0 failed"), "{said}");
+    assert!(said.contains("tokens/s with 1 threads"), "{said}");
+}
+
+#[test]
+fn a_template_that_writes_bos_twice_is_found() {
+    let template = "{{ bos_token }}{{ bos_token }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
+    expect_fault("double-bos", "2 times", |model| {
+        model.with("tokenizer.chat_template", template)
+    });
+}
+
+#[test]
+fn a_template_that_drops_messages_is_found() {
+    expect_fault("template", "drops", |model| {
+        model.with("tokenizer.chat_template", "hello")
+    });
+}
+
+#[test]
+fn a_template_that_refuses_everything_is_found() {
+    let template = "{{ raise_exception('never') }}";
+    expect_fault("template", "never", |model| {
+        model.with("tokenizer.chat_template", template)
+    });
+}
+
+#[test]
+fn a_marker_that_is_no_token_is_found() {
+    let template = "{% for m in messages %}<|turn|>{{ m.content }}<|im_end|>{% endfor %}";
+    expect_fault("template-tokens", "<|turn|>", |model| {
+        model.with("tokenizer.chat_template", template)
+    });
+}
+
+#[test]
+fn a_turn_that_ends_with_another_token_than_answers_is_found() {
+    let template = "{% for m in messages %}{{ m.content }}<|im_start|>{% endfor %}";
+    expect_fault("end-tokens", "<|im_start|>", |model| {
+        model.with("tokenizer.chat_template", template)
+    });
+}
+
+#[test]
+fn a_tokenizer_that_is_not_known_is_named() {
+    expect_fault("tokenizer", "unheard-of", |model| {
+        model.with("tokenizer.ggml.pre", "unheard-of")
+    });
+}
+
+#[test]
+fn a_file_that_is_no_model_fails_to_load() {
+    let tiny = Tiny::new();
+    let path = tiny.path("no-model.gguf");
+    std::fs::write(&path, "no model").expect("it can be written");
+    let output = tiny.run(&["doctor", &path]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stdout(&output).contains("FAILED   load: "),
+        "{}",
+        stdout(&output)
+    );
+}
