@@ -100,6 +100,9 @@ pub enum KvType {
 pub struct ServeArgs {
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Use the chat template in this file instead of the model's own.
+    #[arg(long, env = "FULCRUM_CHAT_TEMPLATE", value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
     /// Longest sequence in tokens, prompt and answer together [default: what the model was made for].
     #[arg(
         long,
@@ -256,6 +259,9 @@ pub enum LogFormat {
 pub struct RunArgs {
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Use the chat template in this file instead of the model's own.
+    #[arg(long, env = "FULCRUM_CHAT_TEMPLATE", value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
     /// Longest conversation in tokens [default: what the model was made for, at most 8192].
     #[arg(
         long,

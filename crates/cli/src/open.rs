@@ -156,15 +156,44 @@ pub fn template(file: &Gguf, tokenizer: &Tokenizer) -> anyhow::Result<Option<Cha
     let Some(source) = file.find::<&str>("tokenizer.chat_template")? else {
         return Ok(None);
     };
+    compiled(source, tokenizer)
+        .context("cannot use the chat template")
+        .map(Some)
+}
+
+fn compiled(source: &str, tokenizer: &Tokenizer) -> anyhow::Result<ChatTemplate> {
     let text_of = |token: Option<TokenId>| {
         token
             .map(|token| tokenizer.decode(&[token], SpecialText::Parse))
             .unwrap_or_default()
     };
     let (bos, eos) = (text_of(tokenizer.bos()), text_of(tokenizer.eos()));
-    ChatTemplate::compile(source, &bos, &eos, tokenizer.control_texts())
-        .context("cannot use the chat template")
-        .map(Some)
+    Ok(ChatTemplate::compile(
+        source,
+        &bos,
+        &eos,
+        tokenizer.control_texts(),
+    )?)
+}
+
+impl TextSide {
+    /// The same, with the chat template in the file at `path` in place of the model's own.
+    pub fn with_template_of(mut self, path: Option<&Path>) -> anyhow::Result<TextSide> {
+        /// More than a template may have, so that the template's own bound is the one that is told.
+        const BYTES_MAX: u64 = 1 << 20;
+        if let Some(path) = path {
+            if !self.tokenizer.has_text() {
+                bail!("--chat-template: this model has no tokenizer that could read what it writes");
+            }
+            let source = std::fs::File::open(path)
+                .and_then(|file| read_text(file, BYTES_MAX))
+                .with_context(|| format!("--chat-template: cannot read {}", path.display()))?;
+            let template = compiled(&source, &self.tokenizer)
+                .with_context(|| format!("--chat-template {}", path.display()))?;
+            self.template = Some(template);
+        }
+        Ok(self)
+    }
 }
 
 /// The tokens that begin and end texts must have a row in the embedding; or every request

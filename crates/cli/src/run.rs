@@ -72,7 +72,7 @@ struct Session {
 impl Session {
     fn open(args: RunArgs) -> anyhow::Result<Session> {
         let source = open::source(&Wanted::parse(&args.model.model)?.path()?)?;
-        let text = open::text_side(&source)?;
+        let text = open::text_side(&source)?.with_template_of(args.chat_template.as_deref())?;
         if !text.tokenizer.has_text() {
             return Err(anyhow::anyhow!(
                 "this folder has no tokenizer.json, so there is no text to answer"

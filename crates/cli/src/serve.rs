@@ -87,7 +87,7 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
 fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
     let path = wanted.path()?;
     let source = open::source(&path)?;
-    let text = open::text_side(&source)?;
+    let text = open::text_side(&source)?.with_template_of(args.chat_template.as_deref())?;
     let defaults = open::sampling_defaults(&source)?;
     let weights = weights::choose(&source, &args.model.compute)?;
     eprintln!("{}", weights.line());

@@ -13,12 +13,13 @@ mod tokens;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use model::Precision;
+use model::{CpuRunner, Source};
 use serde_json::json;
-use text::{ChatTemplate, Tokenizer};
+use text::{ChatTemplate, FolderText, Tokenizer};
 
 use crate::args::DoctorArgs;
 use crate::open::{self, KvPositions, Wanted};
+use crate::weights;
 use crate::words::{print, printable};
 
 /// How a check came out.
@@ -109,33 +110,32 @@ fn examine(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
     // What cannot even be found is no ill model.
     let path = Wanted::parse(&args.model)?.path()?;
     let mut findings = Vec::new();
-    let file = match open::gguf(&path) {
-        Ok(file) => file,
+    let source = match open::source(&path) {
+        Ok(source) => source,
         Err(error) => {
             findings.push(Finding::new("load", Verdict::Failed, format!("{error:#}")));
             return Ok(findings);
         }
     };
-    let inspection = model::inspect(&file);
-    let positions = KvPositions::Exactly(speed::POSITIONS);
-    let runner = open::runner(&file, &args.compute, Precision::Packed, positions);
-    let num_embeddings = inspection.spec.as_ref().map(|spec| spec.vocab);
+    let runner = runner(&source, args);
     findings.push(match &runner {
         Ok(_) => Finding::new("load", Verdict::Ok, "the weights can be loaded"),
         Err(error) => Finding::new("load", Verdict::Failed, format!("{error:#}")),
     });
-    match open::tokenizer(&file) {
-        Ok(tokenizer) => {
-            let template = open::template(&file, &tokenizer);
-            findings.extend(text_findings(&tokenizer, template, num_embeddings));
-        }
-        Err(error) => {
-            findings.push(Finding::new(
-                "tokenizer",
-                Verdict::Failed,
-                format!("{error:#}"),
-            ));
-        }
+    let spec = model::inspect(&source).spec;
+    let num_embeddings = spec.map(|spec| spec.vocab);
+    match &source {
+        Source::Gguf(file) => match open::tokenizer(file) {
+            Ok(tokenizer) => {
+                let template = open::template(file, &tokenizer);
+                findings.extend(text_findings(&tokenizer, template, num_embeddings));
+            }
+            Err(error) => findings.push(no_tokenizer(&error)),
+        },
+        Source::Folder(folder) => match open::folder_text(folder) {
+            Ok(text) => findings.extend(folder_findings(text, num_embeddings)),
+            Err(error) => findings.push(no_tokenizer(&error)),
+        },
     }
     if let Ok(runner) = runner {
         let threads = args.compute.threads.map(usize::from);
@@ -143,6 +143,26 @@ fn examine(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
         findings.push(speed::finding(runner, threads));
     }
     Ok(findings)
+}
+
+fn runner(source: &Source, args: &DoctorArgs) -> anyhow::Result<CpuRunner> {
+    let weights = weights::choose(source, &args.compute)?;
+    let positions = KvPositions::Exactly(speed::POSITIONS);
+    open::runner(source, &args.compute, weights.precision, positions)
+}
+
+fn no_tokenizer(error: &anyhow::Error) -> Finding {
+    Finding::new("tokenizer", Verdict::Failed, format!("{error:#}"))
+}
+
+fn folder_findings(text: FolderText, num_embeddings: Option<usize>) -> Vec<Finding> {
+    match text.tokenizer {
+        Some(tokenizer) => text_findings(&tokenizer, Ok(text.template), num_embeddings),
+        None => {
+            let words = "there is no tokenizer.json: prompts must be token ids";
+            vec![Finding::new("tokenizer", Verdict::Warning, words)]
+        }
+    }
 }
 
 fn text_findings(

@@ -78,3 +78,25 @@ fn settings_out_of_range_are_refused_before_the_model_is_loaded() {
         assert!(stderr(&output).contains(flags[0]), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn a_chat_template_of_ones_own_is_used_and_a_broken_one_is_refused_at_the_start() {
+    let tiny = Tiny::new();
+    for (source, words) in [
+        ("{{ raise_exception('my own words') }}", "my own words"),
+        ("\n{% if %}", "line 2"),
+    ] {
+        let path = tiny.path("own.jinja");
+        std::fs::write(&path, source).expect("it can be written");
+        let output = tiny.run(&["run", "-m", tiny.model(), "--chat-template", &path, "hi"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+    let absent = tiny.path("absent.jinja");
+    let output = tiny.run(&["run", "-m", tiny.model(), "--chat-template", &absent, "hi"]);
+    assert!(
+        stderr(&output).contains("cannot read"),
+        "{}",
+        stderr(&output)
+    );
+}

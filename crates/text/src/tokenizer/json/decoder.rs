@@ -30,9 +30,9 @@ pub(super) fn rules(file: Option<Decoder>, pre: &PreSteps) -> Result<DecodeRules
     let mut rules = DecodeRules::default();
     match file {
         Some(file) => rules.extend(file)?,
-        None => rules.letters = pre.ends_in_letters,
+        None => rules.letters = pre.has_letters,
     }
-    if rules.letters != pre.ends_in_letters {
+    if rules.letters != pre.has_letters {
         let reason = "is ByteLevel without the pre-tokenizer, or the other way round";
         return Err(TokenizerError::bad_key("decoder", reason));
     }

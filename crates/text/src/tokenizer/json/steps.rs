@@ -59,6 +59,8 @@ pub(super) struct PreSteps {
     pub(super) steps: Vec<PreStep>,
     /// Whether words are then written with a letter for each byte.
     pub(super) ends_in_letters: bool,
+    /// Whether that is done there or in a step before.
+    pub(super) has_letters: bool,
 }
 
 pub(super) fn pre_tokenizers(file: Option<PreTokenizer>) -> Result<PreSteps, TokenizerError> {
@@ -68,7 +70,8 @@ pub(super) fn pre_tokenizers(file: Option<PreTokenizer>) -> Result<PreSteps, Tok
     }
     expect_few("pre_tokenizer", steps.len())?;
     let letters = |step: &PreStep| matches!(step, PreStep::Letters);
-    // Two of them would write letters with letters; the last can be left to the model, which is faster.
+    let has_letters = steps.iter().any(letters);
+    // The last step can be left to the model, which is faster.
     let ends_in_letters = steps.last().is_some_and(letters);
     if ends_in_letters {
         steps.pop();
@@ -76,6 +79,7 @@ pub(super) fn pre_tokenizers(file: Option<PreTokenizer>) -> Result<PreSteps, Tok
     Ok(PreSteps {
         steps,
         ends_in_letters,
+        has_letters,
     })
 }
 
