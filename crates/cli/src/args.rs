@@ -349,8 +349,8 @@ pub struct InspectArgs {
 /// Flags of `fulcrum doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// A GGUF file, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]` (fetched first if need be).
-    #[arg(value_name = "FILE|NAME|hf:…")]
+    /// A GGUF file, a folder with config.json and safetensors, or a name of `fulcrum pull --list` or `hf:ORG/REPO[:FILE]` (fetched first if need be).
+    #[arg(value_name = "FILE|FOLDER|NAME|hf:…")]
     pub model: String,
     #[command(flatten)]
     pub compute: ComputeArgs,

@@ -183,7 +183,9 @@ impl TextSide {
         const BYTES_MAX: u64 = 1 << 20;
         if let Some(path) = path {
             if !self.tokenizer.has_text() {
-                bail!("--chat-template: this model has no tokenizer that could read what it writes");
+                bail!(
+                    "--chat-template: this model has no tokenizer that could read what it writes"
+                );
             }
             let source = std::fs::File::open(path)
                 .and_then(|file| read_text(file, BYTES_MAX))

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use model::{CpuRunner, Source};
 use serde_json::json;
-use text::{ChatTemplate, FolderText, Tokenizer};
+use text::{ChatTemplate, FolderError, FolderText, Tokenizer};
 
 use crate::args::DoctorArgs;
 use crate::open::{self, KvPositions, Wanted};
@@ -130,11 +130,11 @@ fn examine(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
                 let template = open::template(file, &tokenizer);
                 findings.extend(text_findings(&tokenizer, template, num_embeddings));
             }
-            Err(error) => findings.push(no_tokenizer(&error)),
+            Err(error) => findings.push(no_text(&error)),
         },
         Source::Folder(folder) => match open::folder_text(folder) {
             Ok(text) => findings.extend(folder_findings(text, num_embeddings)),
-            Err(error) => findings.push(no_tokenizer(&error)),
+            Err(error) => findings.push(no_text(&error)),
         },
     }
     if let Ok(runner) = runner {
@@ -151,8 +151,13 @@ fn runner(source: &Source, args: &DoctorArgs) -> anyhow::Result<CpuRunner> {
     open::runner(source, &args.compute, weights.precision, positions)
 }
 
-fn no_tokenizer(error: &anyhow::Error) -> Finding {
-    Finding::new("tokenizer", Verdict::Failed, format!("{error:#}"))
+/// Why there is no text side. A folder's template is read with its tokenizer, but to blame alone.
+fn no_text(error: &anyhow::Error) -> Finding {
+    let check = match error.downcast_ref::<FolderError>() {
+        Some(FolderError::Template { .. }) => "template",
+        _ => "tokenizer",
+    };
+    Finding::new(check, Verdict::Failed, format!("{error:#}"))
 }
 
 fn folder_findings(text: FolderText, num_embeddings: Option<usize>) -> Vec<Finding> {

@@ -1,9 +1,10 @@
 //! `fulcrum doctor`: a sound model passes, and each planted fault is found and named.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::gguf::Builder;
 use testkit::tiny;
 
+use crate::folders::folder;
 use crate::support::{Encoding, Tiny, stderr, stdout};
 
 /// The report on a tiny model that `change` has made ill, and the exit code.
@@ -126,4 +127,66 @@ fn a_file_that_is_no_model_fails_to_load() {
         "{}",
         stdout(&output)
     );
+}
+
+/// A byte-level `tokenizer.json` with 259 tokens and no merges.
+fn tokenizer_json() -> Value {
+    let mut spare = 0x100_u32..;
+    let mut vocab: serde_json::Map<String, Value> = (0..=255_u32)
+        .map(|byte| {
+            let is_printed = matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+            let letter = if is_printed {
+                byte
+            } else {
+                spare.next().expect("endless")
+            };
+            let letter = char::from_u32(letter).expect("no surrogate");
+            (letter.to_string(), byte.into())
+        })
+        .collect();
+    let mut added = Vec::new();
+    for (id, text) in (256..).zip(["<|endoftext|>", "<|im_start|>", "<|im_end|>"]) {
+        vocab.insert(text.to_owned(), id.into());
+        added.push(json!({"id": id, "content": text, "special": true}));
+    }
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false});
+    json!({
+        "added_tokens": added,
+        "pre_tokenizer": byte_level,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+    })
+}
+
+#[test]
+fn a_folder_is_examined_as_a_file_is() {
+    let Some(tiny) = folder("llama") else { return };
+    let examine = || {
+        let output = tiny.run(&["doctor", tiny.model(), "--json", "--threads", "1"]);
+        let report: Value = serde_json::from_str(&stdout(&output)).expect("one object");
+        (report, output.status.code())
+    };
+    let verdict = |report: &Value, check: &str| {
+        let findings = report["findings"].as_array().expect("a list");
+        let finding = findings.iter().find(|finding| finding["check"] == check);
+        finding.map_or(Value::Null, |finding| finding["verdict"].clone())
+    };
+    let (report, code) = examine();
+    assert_eq!(verdict(&report, "tokenizer"), "warning", "{report:#}");
+    assert_eq!(code, Some(0), "{report:#}");
+
+    let write = |name: &str, text: &str| {
+        std::fs::write(tiny.model.join(name), text).expect("the folder is writable");
+    };
+    write("tokenizer.json", &tokenizer_json().to_string());
+    write("chat_template.jinja", tiny::CHAT_TEMPLATE);
+    let (report, code) = examine();
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_eq!(verdict(&report, "round-trip"), "ok", "{report:#}");
+    assert_eq!(verdict(&report, "end-tokens"), "ok", "{report:#}");
+
+    write("chat_template.jinja", "{% if %}");
+    let (report, code) = examine();
+    assert_eq!(verdict(&report, "template"), "failed", "{report:#}");
+    assert_eq!(code, Some(1));
 }

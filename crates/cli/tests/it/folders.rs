@@ -11,7 +11,7 @@ use crate::serve::Serving;
 use crate::support::{Tiny, stderr, stdout};
 
 /// A fixture's folder as a model, beside a cache of its own; `None` without the fixtures.
-fn folder(family: &str) -> Option<Tiny> {
+pub fn folder(family: &str) -> Option<Tiny> {
     let arch = testkit::fixtures()?.join("arch").join(family);
     let mut tiny = Tiny::new();
     tiny.model = tiny.folder.path().join(family);
