@@ -109,7 +109,7 @@ impl Lint<'_> {
         let check = |(check, messages, tools, refused): (_, Vec<Value>, &[Value], _)| match self
             .render(&messages, tools, PromptEnding::OpenTurn)
         {
-            Ok(rendered) if rendered.text.contains(NEEDLE) => {
+            Ok(rendered) if holds_all(&rendered.text, tools) => {
                 Finding::new(check, Verdict::Ok, "is rendered")
             }
             Ok(_) if !tools.is_empty() => Finding::new(
@@ -296,10 +296,15 @@ fn tool_turns() -> Vec<Value> {
         "function": {"name": "weather", "arguments": "{\"city\": \"Bonn\"}"},
     });
     vec![
-        user("How is the weather in Bonn?"),
+        user("Is it raining?"),
         json!({"role": "assistant", "content": null, "tool_calls": [call]}),
         json!({"role": "tool", "tool_call_id": "abcdefghi", "name": "weather", "content": NEEDLE}),
     ]
+}
+
+/// Whether `text` holds the message with the needle and, in a conversation with tools, the call of one.
+fn holds_all(text: &str, tools: &[Value]) -> bool {
+    text.contains(NEEDLE) && (tools.is_empty() || text.contains("Bonn"))
 }
 
 /// Everything of the form `<|…|>`, without white space within.

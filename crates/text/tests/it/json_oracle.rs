@@ -121,91 +121,29 @@ impl Case {
     }
 
     fn file(&self) -> Value {
-        let mut random = Random::named(11, self.name);
-        let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
-        let mut parts: Vec<String> = match self.letters {
-            true => byte_letters().iter().map(char::to_string).collect(),
-            false => "abest '12\n\tSTdonw.▁é語x():>-<\u{301}f"
-                .chars()
-                .map(String::from)
-                .collect(),
-        };
-        if self.model["byte_fallback"] == true {
-            tokens.extend((0..=255).map(|byte| format!("<0x{byte:02X}>")));
-        }
-        tokens.extend(parts.iter().cloned());
-        if self.letters {
-            // Merges of rare bytes would never apply.
-            let used = "abest '12\n\tST.é語\u{301}don▁w".bytes();
-            parts = used
-                .map(|byte| byte_letters()[usize::from(byte)].to_string())
-                .collect();
-            parts.sort();
-            parts.dedup();
-        }
-        let mut merges = Vec::new();
-        while merges.len() < 1500 {
-            let [left, right] = [(); 2].map(|()| parts[random.below(parts.len())].clone());
-            let joined = format!("{left}{right}");
-            if joined.chars().count() <= 6 && !tokens.contains(&joined) {
-                tokens.push(joined.clone());
-                parts.push(joined);
-                // Both forms of a merge; a text with a space fits only the newer one.
-                merges.push(match random.below(2) {
-                    0 if !left.contains(' ') && !right.contains(' ') => {
-                        json!(format!("{left} {right}"))
-                    }
-                    _ => json!([left, right]),
-                });
-            }
-        }
-        if merges.iter().any(Value::is_array) {
-            for merge in &mut merges {
-                let pair = merge.as_str().map(|line| line.split_once(' ').unwrap());
-                if let Some((left, right)) = pair {
-                    *merge = json!([left, right]);
-                }
-            }
-        }
-        let vocab: serde_json::Map<String, Value> = tokens
-            .iter()
-            .zip(0..)
-            .map(|(text, id): (_, u32)| (text.clone(), id.into()))
-            .collect();
+        let (vocab, merges) = self.vocab();
         let mut model = json!({"type": "BPE", "vocab": vocab, "merges": merges});
-        model
-            .as_object_mut()
-            .unwrap()
-            .extend(self.model.as_object().unwrap().clone());
-        let mut id = tokens.len();
-        let mut added = vec![
-            added_token(0, "<unk>", json!({"special": true})),
-            added_token(1, "<s>", json!({"special": true})),
-            added_token(2, "</s>", json!({"special": true, "rstrip": self.letters})),
-        ];
-        for (text, attributes) in [
+        let further = self.model.as_object().unwrap().clone();
+        model.as_object_mut().unwrap().extend(further);
+        let mut num_tokens = vocab.len();
+        let added = [
+            ("<unk>", json!({"special": true})),
+            ("<s>", json!({"special": true})),
+            ("</s>", json!({"special": true, "rstrip": self.letters})),
             ("<tool>", json!({})),
             ("<mask>", json!({"lstrip": true, "special": true})),
             ("word", json!({"single_word": true})),
             ("ab", json!({"normalized": true})),
             ("Å", json!({"normalized": true, "rstrip": true})),
-        ] {
-            added.push(added_token(id, text, attributes));
-            id += 1;
-        }
-        // What is in the vocabulary already keeps its id.
-        for token in &mut added {
-            if let Some(known) = vocab.get(token["content"].as_str().unwrap()) {
-                token["id"] = known.clone();
-            }
-        }
-        let mut taken = tokens.len();
-        for token in &mut added {
-            if !vocab.contains_key(token["content"].as_str().unwrap()) {
-                token["id"] = taken.into();
-                taken += 1;
-            }
-        }
+        ]
+        .map(|(text, attributes)| {
+            // What is in the vocabulary already keeps its id.
+            let id = vocab.get(text).cloned().unwrap_or_else(|| {
+                num_tokens += 1;
+                json!(num_tokens - 1)
+            });
+            added_token(&id, text, &attributes)
+        });
         json!({
             "version": "1.0", "truncation": null, "padding": null,
             "added_tokens": added,
@@ -215,6 +153,47 @@ impl Case {
             "decoder": self.decoder,
             "model": model,
         })
+    }
+
+    /// Symbols and random joins of them, with the merges that make these.
+    fn vocab(&self) -> (serde_json::Map<String, Value>, Vec<Value>) {
+        let mut random = Random::named(11, self.name);
+        let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
+        let letter = |byte: u8| byte_letters()[usize::from(byte)].to_string();
+        let mut parts: Vec<String> = if self.letters {
+            tokens.extend((0..=255).map(letter));
+            // Merges of rare bytes would never apply.
+            "abest '12\n\tST.é語\u{301}don▁w"
+                .bytes()
+                .map(letter)
+                .collect()
+        } else {
+            let used = "abest '12\n\tSTdonw.▁é語x():>-<\u{301}f".chars();
+            let used: Vec<String> = used.map(String::from).collect();
+            tokens.extend(used.iter().cloned());
+            used
+        };
+        if self.model["byte_fallback"] == true {
+            tokens.extend((0..=255).map(|byte| format!("<0x{byte:02X}>")));
+        }
+        // The older form of merges has no place for a space in a text.
+        let are_lines = self.letters && random.below(2) == 0;
+        let mut merges = Vec::new();
+        while merges.len() < 1500 {
+            let [left, right] = [(); 2].map(|()| parts[random.below(parts.len())].clone());
+            let joined = format!("{left}{right}");
+            if joined.chars().count() <= 6 && !tokens.contains(&joined) {
+                merges.push(match are_lines {
+                    true => json!(format!("{left} {right}")),
+                    false => json!([left, right]),
+                });
+                tokens.push(joined.clone());
+                parts.push(joined);
+            }
+        }
+        let vocab = tokens.into_iter().zip(0..);
+        let vocab = vocab.map(|(text, id): (_, u32)| (text, id.into()));
+        (vocab.collect(), merges)
     }
 
     fn check(&self) {
@@ -260,15 +239,13 @@ impl Case {
     }
 }
 
-fn added_token(id: usize, content: &str, attributes: Value) -> Value {
+fn added_token(id: &Value, content: &str, attributes: &Value) -> Value {
     let mut token = json!({
         "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
         "normalized": false, "special": false,
     });
-    token
-        .as_object_mut()
-        .unwrap()
-        .extend(attributes.as_object().unwrap().clone());
+    let attributes = attributes.as_object().unwrap().clone();
+    token.as_object_mut().unwrap().extend(attributes);
     token
 }
 

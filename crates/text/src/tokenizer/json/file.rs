@@ -171,7 +171,8 @@ pub(super) enum PreTokenizer {
     },
     Whitespace,
     WhitespaceSplit,
-    BertPreTokenizer,
+    #[serde(rename = "BertPreTokenizer")]
+    Bert,
     CharDelimiterSplit {
         delimiter: char,
     },

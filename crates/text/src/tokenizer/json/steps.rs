@@ -151,7 +151,7 @@ fn push_pre_tokenizer(file: PreTokenizer, steps: &mut Vec<PreStep>) -> Result<()
             invert: true,
         }),
         PreTokenizer::WhitespaceSplit => steps.push(split(r"\s", Behavior::Removed)?),
-        PreTokenizer::BertPreTokenizer => {
+        PreTokenizer::Bert => {
             steps.push(split(r"\s", Behavior::Removed)?);
             steps.push(split(PUNCTUATION, Behavior::Isolated)?);
         }
