@@ -69,7 +69,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         ask: Ask {
             requests,
             answers,
-            parser: OutputParser::default(),
+            parser: OutputParser,
             matched_stop: generation.ending.matched_stop,
             demand: Demand::of(generation.constraint.as_ref()),
         },
@@ -235,11 +235,7 @@ impl Dialect for Completion {
         let text: String = news
             .parts
             .iter()
-            .filter_map(|part| match part {
-                Part::Content(text) => Some(text.as_str()),
-                // Raw text has no other parts.
-                _ => None,
-            })
+            .map(|Part::Content(text)| text.as_str())
             .collect();
         if text.is_empty() && logprobs.is_none() && token_ids.is_none() {
             return;

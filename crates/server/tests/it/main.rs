@@ -26,4 +26,3 @@ mod responses;
 mod several;
 mod streaming;
 mod tokenize;
-mod tools; // calls of functions, demanded and free

@@ -2,7 +2,7 @@
 //!
 //! The one idea: a scanner that knows only strings, depth and the keys of the outermost object. As soon as the name is
 //! known and the arguments have begun, they pass through as they arrive; whether they are JSON is
-//! judged when they are whole.
+//! judged when they are whole. What a call comes to depends on its bytes one by one, never on how they arrive.
 
 use serde_json::Value;
 
@@ -16,8 +16,10 @@ pub(super) enum Outcome {
     Going,
     /// It is whole and sound; so many bytes of the text come after it.
     Complete { num_left: usize },
-    /// It is no call. What was not passed on is [`Call::rest`].
+    /// It is no call, and nothing of it was told: [`Call::rest`] is what it was. So many bytes of the text come after that.
     NoCall { num_left: usize },
+    /// It began, as was told, and it will never end; so many bytes of the text come after what is broken.
+    Broken { num_left: usize },
 }
 
 /// A call in the making.
@@ -30,6 +32,8 @@ pub(super) struct Call {
     /// The name is known and arguments follow it: from here on it is a call, sound or not.
     is_begun: bool,
     is_name_told: bool,
+    /// The text is the arguments themselves.
+    is_bare: bool,
     /// Where the arguments begin and, once they are whole, end.
     arguments: Option<(usize, Option<usize>)>,
     /// Up to where they were passed on.
@@ -60,6 +64,7 @@ impl Call {
             name: None,
             is_begun: false,
             is_name_told: false,
+            is_bare: false,
             arguments: None,
             told: 0,
         }
@@ -69,7 +74,7 @@ impl Call {
     pub(super) fn with_name(name: String) -> Call {
         Call {
             name: Some(name),
-            arguments: Some((0, None)),
+            is_bare: true,
             ..Call::in_object()
         }
     }
@@ -89,61 +94,80 @@ impl Call {
         let from = self.told.max(begin);
         let to = end.unwrap_or(self.scan.at);
         // Arguments in a string are passed on when they are whole.
-        if self.text[begin..].starts_with('"') {
-            let whole = end.filter(|_| self.told < to)?;
-            self.told = to;
-            return serde_json::from_str::<String>(&self.text[begin..whole])
-                .ok()
-                .filter(|json| !json.is_empty());
-        }
-        if from >= to {
+        if from >= to || (end.is_none() && self.is_in_string(begin)) {
             return None;
         }
         self.told = to;
+        if self.is_in_string(begin) {
+            return unquoted(&self.text[begin..to]);
+        }
         Some(self.text[from..to].to_owned())
     }
 
-    /// What was neither passed on nor is part of a sound call.
-    pub(super) fn rest(&mut self) -> String {
-        let from = if self.is_name_told { self.told } else { 0 };
-        self.text.split_off(from.min(self.text.len()))
+    /// What is readable of arguments in a string that will never be whole.
+    pub(super) fn take_cut_arguments(&mut self) -> Option<String> {
+        let (begin, end) = self.arguments.filter(|_| self.is_name_told)?;
+        if end.is_some() || !self.is_in_string(begin) {
+            return None;
+        }
+        let said = &self.text[begin..];
+        // The last letter may be half an escape, at most two of `\uXXXX`.
+        (0..12)
+            .filter_map(|cut| said.get(..said.len().checked_sub(cut)?))
+            .find_map(|said| unquoted(&format!("{said}\"")))
+    }
+
+    fn is_in_string(&self, begin: usize) -> bool {
+        self.text[begin..].starts_with('"')
+    }
+
+    /// All of it, for a call that is none.
+    pub(super) fn rest(self) -> String {
+        self.text
     }
 
     /// Takes more text; `tools` are the names that count.
     pub(super) fn push(&mut self, text: &str, tools: &[String], is_end: bool) -> Outcome {
-        let before = self.text.len();
         self.text.push_str(text);
         while self.scan.at < self.text.len() {
-            let byte = self.text.as_bytes()[self.scan.at];
-            match self.advance(byte, tools) {
-                Ok(false) => {
-                    let follow = self
-                        .arguments
-                        .is_some_and(|(begin, _)| begin < self.scan.at);
-                    self.is_begun |= self.name.is_some() && follow;
-                }
+            let at = self.scan.at;
+            let is_too_long =
+                !self.is_begun && at >= HEAD_BYTES_MAX && self.text.is_char_boundary(at);
+            let advanced = match is_too_long {
+                true => Err(()),
+                false => self.advance(self.text.as_bytes()[at], tools),
+            };
+            match advanced {
+                Ok(false) => self.is_begun |= self.name.is_some() && self.arguments.is_some(),
                 Ok(true) => {
-                    let num_left = text.len() - (self.scan.at - before);
+                    let num_left = self.text.len() - self.scan.at;
                     self.text.truncate(self.scan.at);
-                    return match self.is_sound() {
-                        true => {
-                            self.is_begun = true;
-                            Outcome::Complete { num_left }
-                        }
-                        false => Outcome::NoCall { num_left },
-                    };
+                    if self.is_sound() {
+                        self.is_begun = true;
+                        return Outcome::Complete { num_left };
+                    }
+                    return self.fail(num_left);
                 }
                 Err(()) => {
                     // From this byte on it is no call.
-                    self.scan.at -= 1;
-                    return Outcome::NoCall { num_left: 0 };
+                    let num_left = self.text.len() - at;
+                    self.text.truncate(at);
+                    self.scan.at = at;
+                    return self.fail(num_left);
                 }
             }
         }
-        if is_end || (!self.is_begun && self.text.len() > HEAD_BYTES_MAX) {
-            return Outcome::NoCall { num_left: 0 };
+        match is_end {
+            true => self.fail(0),
+            false => Outcome::Going,
         }
-        Outcome::Going
+    }
+
+    fn fail(&self, num_left: usize) -> Outcome {
+        match self.is_begun {
+            true => Outcome::Broken { num_left },
+            false => Outcome::NoCall { num_left },
+        }
     }
 
     /// Takes one byte. Tells whether it ended the call, or that there is none.
@@ -171,9 +195,16 @@ impl Call {
             && !is_space
             && byte != b':'
         {
-            self.begin_value(at);
+            self.begin_value(at, byte)?;
         }
         match byte {
+            _ if self.is_bare && self.scan.depth == 0 && !is_space => {
+                if byte != b'{' {
+                    return Err(());
+                }
+                self.scan.depth = 1;
+                self.arguments = Some((at, None));
+            }
             b'"' => {
                 self.scan.in_string = true;
                 self.scan.string_at = at;
@@ -196,6 +227,10 @@ impl Call {
             }
             b',' if self.scan.depth == 1 => self.end_value(at, tools)?,
             _ if self.scan.depth == 0 && !is_space => return Err(()),
+            // A marker, or prose: the JSON broke off.
+            _ if !is_space && !byte.is_ascii_alphanumeric() && !b":,+-.".contains(&byte) => {
+                return Err(());
+            }
             _ => {}
         }
         Ok(false)
@@ -203,10 +238,8 @@ impl Call {
 
     /// A string of the outermost object ended at its quote: a key, or a value.
     fn end_string(&mut self, quote_at: usize) -> Result<(), ()> {
-        if self.scan.value_at.is_some() || self.is_bare_arguments() {
-            return Ok(());
-        }
-        if self.scan.key.is_some() {
+        // A call that began stays one, whatever else is said in it.
+        if self.scan.key.is_some() || self.is_bare || self.is_begun {
             return Ok(());
         }
         let key: String =
@@ -221,18 +254,18 @@ impl Call {
         Ok(())
     }
 
-    /// The text is the arguments themselves.
-    fn is_bare_arguments(&self) -> bool {
-        self.arguments.is_some_and(|(begin, _)| begin == 0)
-    }
-
-    fn begin_value(&mut self, at: usize) {
+    fn begin_value(&mut self, at: usize, byte: u8) -> Result<(), ()> {
         self.scan.value_at = Some(at);
         if matches!(self.scan.key.as_deref(), Some("arguments" | "parameters"))
             && self.arguments.is_none()
         {
+            // An object, or one in a string.
+            if byte != b'{' && byte != b'"' {
+                return Err(());
+            }
             self.arguments = Some((at, None));
         }
+        Ok(())
     }
 
     /// A value that is an object or a list ended with the byte just read.
@@ -254,7 +287,8 @@ impl Call {
         };
         let value = self.text[begin..end].trim_end();
         match self.scan.key.as_deref() {
-            Some("name") => {
+            // The first one counts, which may be told already.
+            Some("name") if self.name.is_none() => {
                 let name: String = serde_json::from_str(value).map_err(|_| ())?;
                 if !tools.contains(&name) {
                     return Err(());
@@ -274,7 +308,7 @@ impl Call {
     }
 
     fn close_arguments(&mut self) {
-        if let Some((0, end @ None)) = &mut self.arguments {
+        if let Some((_, end @ None)) = self.arguments.as_mut().filter(|_| self.is_bare) {
             *end = Some(self.scan.at);
         }
     }
@@ -291,8 +325,7 @@ impl Call {
             Ok(value) => Some(value),
             Err(_) => None,
         };
-        let is_whole =
-            self.is_bare_arguments() || serde_json::from_str::<Value>(&self.text).is_ok();
+        let is_whole = self.is_bare || serde_json::from_str::<Value>(&self.text).is_ok();
         is_whole && arguments.is_some_and(|arguments| arguments.is_object())
     }
 
@@ -307,4 +340,11 @@ impl Call {
         self.arguments = Some((begin, Some(begin + 2)));
         true
     }
+}
+
+/// The text in a JSON string, unless it is none or empty.
+fn unquoted(json: &str) -> Option<String> {
+    serde_json::from_str::<String>(json)
+        .ok()
+        .filter(|text| !text.is_empty())
 }

@@ -2,14 +2,32 @@
 //!
 //! The one idea: a syntax is a handful of markers and the shape of a call, found by looking at the chat template
 //! ([`OutputSyntax::detect`]); and one parser reads them all ([`OutputParser`]), incrementally, holding back only
-//! what could still become a marker or a call. Whatever turns out not to be a call comes back as content: nothing a
-//! model says is lost.
+//! what could still become a marker or a call. Where the text is cut into pieces makes no difference.
+//!
+//! What becomes of a call that is none:
+//!
+//! * It never began, because its name is not offered, its keys are not a call's, or it is no JSON: all of it, its
+//!   opener included, is content, and calls behind it are read as ever.
+//! * It began ([`Part::CallBegin`]) and then broke or was cut: what was told as its arguments stays told (a readable
+//!   rest of arguments in a string is told too), there is no [`Part::CallEnd`], and nothing of it is content.
+//!   [`OutputParser::has_broken_call`] says so. Text behind it is read as ever.
+//! * It comes after the last call wanted ([`Wanted::num_calls_max`]): it is dropped, with all that follows
+//!   ([`OutputParser::is_done`]).
+//!
+//! In channels (gpt-oss), headers and control tokens are never told; a message in the channel `analysis` is
+//! reasoning, one to a tool that is offered is a call, all others are content.
 //!
 //! Not here: what parts look like on the wire, forcing a model into a syntax (`grammar.rs` says what to force it
 //! into).
 
 // One answer's text into parts.
 mod parser;
+
+// White space that what follows decides on.
+mod blank;
+
+// Messages in channels.
+mod channels;
 
 // A call's JSON as it arrives.
 mod call;
@@ -20,7 +38,7 @@ mod grammar;
 #[cfg(test)]
 mod tests;
 
-pub use grammar::{CallPlace, CallRules, Parallel};
+pub use grammar::{CallRules, Parallel};
 pub use parser::{OutputParser, Wanted};
 
 /// A piece of an answer, of one kind.
@@ -71,7 +89,9 @@ pub enum ReasoningSyntax {
     Brackets,
     /// Between two sentences (Granite 3).
     Granite,
-    /// In channels (gpt-oss): `<|channel|>analysis<|message|>` until the next message.
+    /// Between `<think>` and `</think>`, and the answer between `<response>` and `</response>` (Granite 3.3).
+    ThinkAndRespond,
+    /// In channels (gpt-oss): `<|channel|>analysis<|message|>` until the message ends.
     Channels,
 }
 
@@ -88,6 +108,8 @@ pub enum CallSyntax {
     Granite,
     /// An object or a list of objects with a name and arguments, as the whole answer.
     Json,
+    /// `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>` (gpt-oss).
+    Channels,
 }
 
 impl ReasoningSyntax {
@@ -95,15 +117,22 @@ impl ReasoningSyntax {
     pub fn markers(self) -> Option<(&'static str, &'static str)> {
         match self {
             ReasoningSyntax::None => None,
-            ReasoningSyntax::Think => Some(("<think>", "</think>")),
+            ReasoningSyntax::Think | ReasoningSyntax::ThinkAndRespond => {
+                Some(("<think>", "</think>"))
+            }
             ReasoningSyntax::Brackets => Some(("[THINK]", "[/THINK]")),
             ReasoningSyntax::Granite => {
                 Some(("Here is my thought process:", "Here is my response:"))
             }
-            ReasoningSyntax::Channels => Some((
-                "<|channel|>analysis<|message|>",
-                "<|start|>assistant<|channel|>final<|message|>",
-            )),
+            ReasoningSyntax::Channels => Some((channels::ANALYSIS, channels::END)),
+        }
+    }
+
+    /// What opens and closes the answer behind reasoning, if anything does.
+    pub fn answer_markers(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            ReasoningSyntax::ThinkAndRespond => Some(("<response>", "</response>")),
+            _ => None,
         }
     }
 
@@ -114,6 +143,7 @@ impl ReasoningSyntax {
             "think" | "qwen3" | "deepseek_r1" => Some(ReasoningSyntax::Think),
             "mistral" => Some(ReasoningSyntax::Brackets),
             "granite" => Some(ReasoningSyntax::Granite),
+            "granite3.3" => Some(ReasoningSyntax::ThinkAndRespond),
             "openai_gptoss" => Some(ReasoningSyntax::Channels),
             _ => None,
         }
@@ -127,6 +157,7 @@ impl ReasoningSyntax {
         "deepseek_r1",
         "mistral",
         "granite",
+        "granite3.3",
         "openai_gptoss",
     ];
 }
@@ -139,7 +170,7 @@ impl CallSyntax {
             CallSyntax::Llama3 => Some("<|python_tag|>"),
             CallSyntax::Mistral => Some("[TOOL_CALLS]"),
             CallSyntax::Granite => Some("<|tool_call|>"),
-            CallSyntax::Json => None,
+            CallSyntax::Json | CallSyntax::Channels => None,
         }
     }
 
@@ -164,13 +195,20 @@ impl CallSyntax {
             "mistral" => Some(CallSyntax::Mistral),
             "granite" => Some(CallSyntax::Granite),
             "json" => Some(CallSyntax::Json),
+            "openai" => Some(CallSyntax::Channels),
             _ => None,
         }
     }
 
     /// Words that [`CallSyntax::from_word`] knows.
-    pub const WORDS: &'static [&'static str] =
-        &["hermes", "llama3_json", "mistral", "granite", "json"];
+    pub const WORDS: &'static [&'static str] = &[
+        "hermes",
+        "llama3_json",
+        "mistral",
+        "granite",
+        "json",
+        "openai",
+    ];
 }
 
 impl OutputSyntax {
@@ -189,13 +227,16 @@ impl OutputSyntax {
             ReasoningSyntax::Brackets
         } else if has("Here is my thought process") {
             ReasoningSyntax::Granite
+        } else if has("<think>") && has("<response>") {
+            ReasoningSyntax::ThinkAndRespond
         } else if has("<think>") || has("</think>") {
-            // Granite 3.3 has `<think>` as well, and a `<response>` after it, which is an answer's own affair.
             ReasoningSyntax::Think
         } else {
             ReasoningSyntax::None
         };
-        let calls = if has("[TOOL_CALLS]") {
+        let calls = if has("<|channel|>") {
+            CallSyntax::Channels
+        } else if has("[TOOL_CALLS]") {
             CallSyntax::Mistral
         } else if has("<|tool_call|>") {
             CallSyntax::Granite
@@ -216,13 +257,31 @@ impl OutputSyntax {
             .into_iter()
             .flat_map(|(open, close)| [open, close]);
         let calls = self.calls.opener().into_iter().chain(self.calls.closer());
-        let args = (self.calls == CallSyntax::Mistral).then_some("[ARGS]");
-        reasoning.chain(calls).chain(args)
+        let answer = self.reasoning.answer_markers();
+        let answer = answer.into_iter().flat_map(|(open, close)| [open, close]);
+        let inner: &[&str] = match self.calls {
+            CallSyntax::Mistral => &["[CALL_ID]", "[ARGS]"],
+            _ if self.has_channels() => &channels::TOKENS,
+            _ => &[],
+        };
+        reasoning
+            .chain(answer)
+            .chain(calls)
+            .chain(inner.iter().copied())
+    }
+
+    /// The text is in messages of channels.
+    fn has_channels(&self) -> bool {
+        self.reasoning == ReasoningSyntax::Channels || self.calls == CallSyntax::Channels
     }
 
     /// Whether a rendered prompt ends inside a block of reasoning that its template opened.
     pub fn opens_reasoning(&self, prompt: &str) -> bool {
-        let Some((open, _)) = self.reasoning.markers() else {
+        let open = match self.has_channels() {
+            true => Some(channels::ANALYSIS),
+            false => self.reasoning.markers().map(|(open, _)| open),
+        };
+        let Some(open) = open else {
             return false;
         };
         prompt.trim_end().ends_with(open)

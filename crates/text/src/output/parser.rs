@@ -5,19 +5,35 @@
 //!
 //! ```text
 //!            open                    close                opener, or a bare object
-//! Start ─────────────▶ Reasoning ─────────────▶ Content ───────────────────────────▶ Calls ⇄ Call
+//! Start ─────────────▶ Reasoning ─────────────▶ Content ───────────────────────────▶ Calls ⇄ Call ──▶ Done
 //!   └───────────────────────────────────────────▶ ▲ ◀──────── whatever is no call ──────┘
+//!
+//!          <|message|>             <|end|>                  (channels)
+//! Header ─────────────▶ Message ─────────────▶ Header
+//!   └─────────────────▶ Call ──▶ Message, dropped ──▶ Header
 //! ```
 
+use super::blank::Blank;
 use super::call::{Call, Outcome};
+use super::channels::Body;
 use super::{CallSyntax, OutputSyntax, Part};
+
+/// Bytes looked at at once: whatever comes in one push costs no more than if it came in pieces.
+const PIECE_BYTES: usize = 1024;
+
+/// Bytes between calls, or between an opener and its call; more are no call.
+const BETWEEN_BYTES_MAX: usize = 4096;
+
+/// Bytes of an id that stands between a name and its arguments.
+const CALL_ID_BYTES_MAX: usize = 64;
 
 /// What a request wants of its answer.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Names of the tools offered; without any, calls are content.
     pub tools: Vec<String>,
-    /// How many calls may be; more are content.
+    /// How many calls may begin, at least one. Whatever comes after the last of them is dropped
+    /// ([`OutputParser::is_done`]).
     pub num_calls_max: Option<usize>,
     /// Whether the prompt ends inside a block of reasoning ([`OutputSyntax::opens_reasoning`]).
     pub starts_in_reasoning: bool,
@@ -26,13 +42,21 @@ pub struct Wanted {
 /// Splits one answer's text into parts.
 #[derive(Clone, Debug)]
 pub struct OutputParser {
-    syntax: OutputSyntax,
-    wanted: Wanted,
-    state: State,
+    pub(super) syntax: OutputSyntax,
+    pub(super) wanted: Wanted,
+    pub(super) state: State,
     /// Text that is not decided yet.
-    window: String,
+    pub(super) window: String,
+    /// White space before the window that is not decided either.
+    blank: Blank,
     /// Nothing but white space was content so far.
     is_blank: bool,
+    /// Something of this block of reasoning was told.
+    has_reasoned: bool,
+    /// Some of the text taken last was reasoning.
+    pub(super) took_reasoning: bool,
+    /// The answer's tag was opened and its end was not seen.
+    is_answering: bool,
     /// Calls that are complete.
     num_calls: usize,
     /// Calls that began.
@@ -40,34 +64,61 @@ pub struct OutputParser {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+pub(super) enum State {
     /// Reasoning may begin.
     Start,
-    Reasoning {
-        /// Something of it was told.
-        has_begun: bool,
-    },
+    Reasoning,
     /// Between reasoning and content: white space counts as neither.
     AfterReasoning,
     Content,
     Calls(Calls),
     Call(Box<Call>, Calls),
+    /// Between a channel's messages.
+    Header {
+        /// The answer may as well have none.
+        is_first: bool,
+    },
+    /// In a message of a channel.
+    Message(Body),
     /// Whatever comes is content.
     Over,
+    /// Whatever comes is dropped.
+    Done,
 }
 
 /// A place where calls may stand.
 #[derive(Clone, Debug)]
-struct Calls {
+pub(super) struct Calls {
+    place: Place,
     /// What was consumed since the last call or content; it becomes content if no call follows.
     raw: String,
-    is_bare: bool,
-    /// A call was read here.
+    /// A call was read here, or the beginning of one.
     has_call: bool,
 }
 
+/// Where calls stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Behind an opener.
+    Opened,
+    /// They are the whole answer.
+    Bare,
+    /// A message of a channel.
+    Channel,
+}
+
+impl Calls {
+    pub(super) fn at(place: Place) -> Calls {
+        Calls {
+            place,
+            raw: String::new(),
+            has_call: false,
+        }
+    }
+}
+
 /// What a step came to.
-enum Step {
+pub(super) enum Step {
     /// There may be more to decide.
     Again,
     /// More text is needed.
@@ -77,17 +128,23 @@ enum Step {
 impl OutputParser {
     /// A parser for one answer.
     pub fn new(syntax: OutputSyntax, wanted: Wanted) -> OutputParser {
-        let state = match (wanted.starts_in_reasoning, syntax.reasoning.markers()) {
-            (true, Some(_)) => State::Reasoning { has_begun: false },
-            (_, Some(_)) => State::Start,
-            (_, None) => State::Content,
+        let state = match (syntax.has_channels(), wanted.starts_in_reasoning) {
+            (true, true) => State::Message(Body::Reasoning),
+            (true, false) => State::Header { is_first: true },
+            (false, _) if syntax.reasoning.markers().is_none() => State::Content,
+            (false, true) => State::Reasoning,
+            (false, false) => State::Start,
         };
         OutputParser {
             syntax,
             wanted,
             state,
             window: String::new(),
+            blank: Blank::default(),
             is_blank: true,
+            has_reasoned: false,
+            took_reasoning: false,
+            is_answering: false,
             num_calls: 0,
             num_begun: 0,
         }
@@ -98,116 +155,165 @@ impl OutputParser {
         self.num_calls
     }
 
+    /// Whether a call was told to begin and has not ended: it broke, or the text ended in it. Such an answer did not stop
+    /// in order to have its tools called.
+    pub fn has_broken_call(&self) -> bool {
+        self.num_begun > self.num_calls
+    }
+
+    /// Whether the last call wanted is over, so that whatever follows is dropped and the answer may stop.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
     /// Whether the text so far ends inside reasoning.
     pub fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Reasoning { .. })
+        matches!(
+            self.state,
+            State::Reasoning | State::Message(Body::Reasoning)
+        )
+    }
+
+    /// Whether any of the text of the last [`OutputParser::push`] belonged to a block of reasoning, the markers around it
+    /// and white space included, be the block over or not.
+    pub fn took_reasoning(&self) -> bool {
+        self.took_reasoning
     }
 
     /// Takes more text and gives back the parts that became certain.
     ///
     /// # Cost
     ///
-    /// Linear in the text over an answer's life; what is held is a marker, trailing white space, or the head of
-    /// a call up to its name and arguments.
+    /// Linear in the text over an answer's life. Held are a marker, some kilobytes of white space or of what stands between
+    /// calls, the head of a call up to its name and arguments (a megabyte at most), and one call's text, because
+    /// whether it is JSON is judged when it is whole.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
-        self.window.push_str(text);
-        self.run(false)
+        self.took_reasoning = false;
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
+            self.took_reasoning |= self.is_reasoning();
+            self.window.push_str(piece);
+            self.run(false, &mut parts);
+            rest = more;
+        }
+        parts
     }
 
     /// The text ended: gives back what was held.
     pub fn finish(&mut self) -> Vec<Part> {
-        self.run(true)
+        self.took_reasoning = false;
+        let mut parts = Vec::new();
+        self.run(true, &mut parts);
+        parts
     }
 
-    fn run(&mut self, is_end: bool) -> Vec<Part> {
-        let mut parts = Vec::new();
-        while let Step::Again = self.step(is_end, &mut parts) {}
-        parts
+    fn run(&mut self, is_end: bool, parts: &mut Vec<Part>) {
+        while let Step::Again = self.step(is_end, parts) {}
     }
 
     fn step(&mut self, is_end: bool, parts: &mut Vec<Part>) -> Step {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Start => self.start(is_end),
-            State::Reasoning { has_begun } => self.reasoning(has_begun, is_end, parts),
-            State::AfterReasoning => self.after_reasoning(),
+            State::Start => self.start(is_end, parts),
+            State::Reasoning => self.reasoning(is_end, parts),
+            State::AfterReasoning => self.after_reasoning(is_end),
             State::Content => self.content(is_end, parts),
             State::Calls(calls) => self.calls(calls, is_end, parts),
             State::Call(call, calls) => self.call(call, calls, is_end, parts),
+            State::Header { is_first } => self.header(is_first, is_end, parts),
+            State::Message(body) => self.body(body, is_end, parts),
             State::Over => {
-                self.tell(self.window.len(), parts);
+                self.tell_window(self.window.len(), parts);
+                Step::Wait
+            }
+            State::Done => {
+                self.window.clear();
+                self.state = State::Done;
                 Step::Wait
             }
         }
     }
 
     /// Reasoning stands at the very beginning or nowhere.
-    fn start(&mut self, is_end: bool) -> Step {
+    fn start(&mut self, is_end: bool, parts: &mut Vec<Part>) -> Step {
         let (open, _) = self
             .syntax
             .reasoning
             .markers()
             .expect("else it begins with content");
-        let begun = self.window.trim_start();
-        if let Some(rest) = begun.strip_prefix(open) {
+        let is_layout = self.hold_blank(parts);
+        if is_layout && let Some(rest) = self.window.strip_prefix(open) {
             self.window = rest.to_owned();
-            self.state = State::Reasoning { has_begun: false };
+            self.blank.take();
+            self.took_reasoning = true;
+            self.state = State::Reasoning;
             return Step::Again;
         }
-        if open.starts_with(begun) && !is_end {
+        if is_layout && open.starts_with(&self.window) && !is_end {
             self.state = State::Start;
             return Step::Wait;
         }
-        self.state = State::Content;
+        self.state = State::AfterReasoning;
         Step::Again
     }
 
     /// White space around it is no part of it.
-    fn reasoning(&mut self, has_begun: bool, is_end: bool, parts: &mut Vec<Part>) -> Step {
+    fn reasoning(&mut self, is_end: bool, parts: &mut Vec<Part>) -> Step {
         let (_, close) = self
             .syntax
             .reasoning
             .markers()
             .expect("reasoning has a close");
-        let (end, next) = match self.window.find(close) {
-            Some(at) => (at, Some(at + close.len())),
+        let (len, next) = match self.window.find(close) {
+            Some(at) => (at, Some(close.len())),
             None if is_end => (self.window.len(), None),
-            None => (self.window.len() - held(&self.window, close), None),
+            None => (self.window.len() - held(&self.window, &[close]), None),
         };
-        let mut said = self.window[..end].to_owned();
-        if !has_begun {
-            said = said.trim_start().to_owned();
-        }
-        let is_over = next.is_some() || is_end;
-        let kept = said.trim_end().len();
-        let tail = said.split_off(kept);
-        let has_begun = has_begun || !said.is_empty();
-        if !said.is_empty() {
-            parts.push(Part::Reasoning(said));
-        }
-        match next {
-            Some(next) => {
-                self.window.drain(..next);
-                self.state = State::AfterReasoning;
-                Step::Again
-            }
-            None => {
-                let rest = self.window.split_off(end);
-                // White space at the end waits for what follows; at the beginning it is gone.
-                self.window = if is_over || !has_begun {
-                    rest
-                } else {
-                    tail + &rest
-                };
-                self.state = State::Reasoning { has_begun };
-                Step::Wait
-            }
-        }
+        let said: String = self.window.drain(..len).collect();
+        self.tell_reasoning(&said, parts);
+        let Some(next) = next else {
+            self.state = State::Reasoning;
+            return Step::Wait;
+        };
+        self.window.drain(..next);
+        self.end_reasoning();
+        self.state = State::AfterReasoning;
+        Step::Again
     }
 
-    fn after_reasoning(&mut self) -> Step {
+    /// More of a block of reasoning.
+    pub(super) fn tell_reasoning(&mut self, said: &str, parts: &mut Vec<Part>) {
+        let said = match self.has_reasoned {
+            true => said,
+            false => said.trim_start(),
+        };
+        self.has_reasoned |= !said.is_empty();
+        let said = self.blank.push(said);
+        push_part(parts, Part::Reasoning(said));
+    }
+
+    /// A block of reasoning is over, and the white space at its end is gone.
+    pub(super) fn end_reasoning(&mut self) {
+        self.blank.take();
+        self.has_reasoned = false;
+    }
+
+    /// White space is gone, and so is the tag in front of the answer.
+    fn after_reasoning(&mut self, is_end: bool) -> Step {
         let blank = self.window.len() - self.window.trim_start().len();
         self.window.drain(..blank);
-        if self.window.is_empty() {
+        let answer = self.syntax.reasoning.answer_markers();
+        let open = answer.map(|(open, _)| open).filter(|_| !self.is_answering);
+        if let Some(rest) = open.and_then(|open| self.window.strip_prefix(open)) {
+            self.window = rest.to_owned();
+            self.blank.take();
+            self.is_answering = true;
+            self.state = State::AfterReasoning;
+            return Step::Again;
+        }
+        let could_be = |open: &str| open.starts_with(&self.window);
+        if !is_end && (self.window.is_empty() || open.is_some_and(could_be)) {
             self.state = State::AfterReasoning;
             return Step::Wait;
         }
@@ -215,27 +321,22 @@ impl OutputParser {
         Step::Again
     }
 
+    /// Calls are told apart at all.
     fn may_call(&self) -> bool {
-        let is_open = self
-            .wanted
-            .num_calls_max
-            .is_none_or(|max| self.num_calls < max);
-        !self.wanted.tools.is_empty() && is_open
+        !self.wanted.tools.is_empty() && self.wanted.num_calls_max != Some(0)
     }
 
     fn content(&mut self, is_end: bool, parts: &mut Vec<Part>) -> Step {
         self.state = State::Content;
-        if !self.may_call() {
-            self.tell(self.window.len(), parts);
-            return Step::Wait;
-        }
-        if self.syntax.calls.may_be_bare() && self.is_blank {
-            match self.window.trim_start().chars().next() {
+        let may_call = self.may_call();
+        if may_call && self.syntax.calls.may_be_bare() && self.is_blank {
+            self.hold_blank(parts);
+            match self.window.chars().next() {
                 Some('{' | '[') => {
+                    let raw = self.blank.take();
                     self.state = State::Calls(Calls {
-                        raw: String::new(),
-                        is_bare: true,
-                        has_call: false,
+                        raw,
+                        ..Calls::at(Place::Bare)
                     });
                     return Step::Again;
                 }
@@ -243,46 +344,60 @@ impl OutputParser {
                 _ => {}
             }
         }
-        let opener = self.syntax.calls.opener();
-        if let Some((opener, at)) =
-            opener.and_then(|opener| Some((opener, self.window.find(opener)?)))
-        {
-            let said = self.window[..at].trim_end().len();
-            self.tell(said, parts);
+        let opener = self.syntax.calls.opener().filter(|_| may_call);
+        let answer = self.syntax.reasoning.answer_markers();
+        let close = answer.map(|(_, close)| close).filter(|_| self.is_answering);
+        let markers: Vec<&'static str> = opener.into_iter().chain(close).collect();
+        if let Some((at, marker)) = find_first(&self.window, &markers) {
+            self.hold_window(at, parts);
+            self.window.drain(..marker.len());
             // White space before a call is no content, unless there is no call.
-            let raw: String = self.window.drain(..at - said + opener.len()).collect();
-            self.state = State::Calls(Calls {
-                raw,
-                is_bare: false,
-                has_call: false,
-            });
+            let blank = self.blank.take();
+            match Some(marker) == close {
+                true => self.is_answering = false,
+                false => {
+                    self.state = State::Calls(Calls {
+                        raw: blank + marker,
+                        ..Calls::at(Place::Opened)
+                    });
+                }
+            }
             return Step::Again;
         }
-        if is_end && self.num_begun > 0 && self.window.trim().is_empty() {
-            // White space after a call is no content either.
-            self.window.clear();
+        match is_end {
+            true => self.hold_window(self.window.len(), parts),
+            false => self.hold_window(self.window.len() - held(&self.window, &markers), parts),
         }
-        let certain = match (is_end, opener) {
-            (true, _) | (_, None) => self.window.len(),
-            (false, Some(opener)) => {
-                let len = self.window.len() - held(&self.window, opener);
-                self.window[..len].trim_end().len()
-            }
-        };
-        self.tell(certain, parts);
+        // Nothing can follow for which white space would matter, or it ends with a call or its tag.
+        let is_layout = self.num_begun > 0 || answer.is_some();
+        let is_plain = markers.is_empty() && answer.is_none();
+        if is_plain || (is_end && !is_layout) {
+            let blank = self.blank.take();
+            self.tell(&blank, parts);
+        }
         Step::Wait
     }
 
     /// Between calls: separators, a name in front of its arguments, the end of the list, or no call at all.
     fn calls(&mut self, mut calls: Calls, is_end: bool, parts: &mut Vec<Part>) -> Step {
-        let blank = self.window.len() - self.window.trim_start().len();
-        calls.raw.extend(self.window.drain(..blank));
-        if let Some(closer) = self.syntax.calls.closer().filter(|_| !calls.is_bare) {
+        if calls.place == Place::Channel {
+            self.state = State::Message(Body::Dropped);
+            return Step::Again;
+        }
+        if calls.raw.len() > BETWEEN_BYTES_MAX {
+            return self.leave(calls, "", parts);
+        }
+        if let Some(closer) = self
+            .syntax
+            .calls
+            .closer()
+            .filter(|_| calls.place == Place::Opened)
+        {
             if let Some(rest) = self.window.strip_prefix(closer) {
                 self.window = rest.to_owned();
                 return self.leave(calls, closer, parts);
             }
-            if closer.starts_with(self.window.as_str()) && !is_end {
+            if !self.window.is_empty() && closer.starts_with(self.window.as_str()) && !is_end {
                 self.state = State::Calls(calls);
                 return Step::Wait;
             }
@@ -301,15 +416,11 @@ impl OutputParser {
             }
         }
         match self.window.chars().next() {
-            Some('{') if self.may_call() => {
+            Some('{') => {
                 self.state = State::Call(Box::new(Call::in_object()), calls);
                 Step::Again
             }
-            Some(letter)
-                if !is_separator(letter)
-                    && self.syntax.calls == CallSyntax::Mistral
-                    && self.may_call() =>
-            {
+            Some(letter) if !is_separator(letter) && self.syntax.calls == CallSyntax::Mistral => {
                 self.named(calls, is_end, parts)
             }
             // After the markers, one of which begins like a list.
@@ -327,38 +438,35 @@ impl OutputParser {
         }
     }
 
-    /// `name[ARGS]{…}`, or `name{…}`.
+    /// `name[ARGS]{…}`, `name[CALL_ID]id[ARGS]{…}`, or `name{…}`.
     fn named(&mut self, mut calls: Calls, is_end: bool, parts: &mut Vec<Part>) -> Step {
-        let is_name = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
-        let end = self
-            .window
-            .find(|letter| !is_name(letter))
-            .unwrap_or(self.window.len());
-        let could_be = self
-            .wanted
-            .tools
-            .iter()
-            .any(|tool| tool.starts_with(&self.window[..end]));
-        let rest = &self.window[end..];
-        const ARGS: &str = "[ARGS]";
-        let is_whole = rest.starts_with(ARGS) || rest.starts_with('{');
-        if could_be && !is_whole && !is_end && ARGS.starts_with(rest) {
+        let (name, rest) = split_word(&self.window);
+        let could_be = match rest.is_empty() {
+            true => self.wanted.tools.iter().any(|tool| tool.starts_with(name)),
+            false => self.wanted.tools.iter().any(|tool| tool == name),
+        };
+        let (id, behind) = match rest.strip_prefix("[CALL_ID]") {
+            Some(rest) => split_word(rest),
+            None => ("", rest),
+        };
+        let behind_args = behind.strip_prefix("[ARGS]");
+        let is_head = could_be && id.len() <= CALL_ID_BYTES_MAX;
+        if is_head
+            && let Some(text) =
+                behind_args.or_else(|| Some(rest).filter(|rest| rest.starts_with('{')))
+        {
+            let len = self.window.len() - text.len();
+            let call = Box::new(Call::with_name(name.to_owned()));
+            calls.raw.extend(self.window.drain(..len));
+            self.state = State::Call(call, calls);
+            return Step::Again;
+        }
+        let is_going = "[ARGS]".starts_with(behind) || "[CALL_ID]".starts_with(rest);
+        if is_head && is_going && !is_end {
             self.state = State::Calls(calls);
             return Step::Wait;
         }
-        let name = self.window[..end].to_owned();
-        if !is_whole || !self.wanted.tools.contains(&name) {
-            return self.leave(calls, "", parts);
-        }
-        let len = end
-            + if rest.starts_with(ARGS) {
-                ARGS.len()
-            } else {
-                0
-            };
-        calls.raw.extend(self.window.drain(..len));
-        self.state = State::Call(Box::new(Call::with_name(name)), calls);
-        Step::Again
+        self.leave(calls, "", parts)
     }
 
     fn call(
@@ -371,37 +479,49 @@ impl OutputParser {
         let text = std::mem::take(&mut self.window);
         let outcome = call.push(&text, &self.wanted.tools, is_end);
         if let Some(name) = call.take_name() {
-            parts.push(Part::CallBegin {
-                index: self.num_begun,
-                name,
-            });
+            let index = self.num_begun;
+            parts.push(Part::CallBegin { index, name });
             self.num_begun += 1;
         }
         let index = self.num_begun.saturating_sub(1);
         if let Some(json) = call.take_arguments() {
-            parts.push(Part::CallArguments { index, json });
+            push_part(parts, Part::CallArguments { index, json });
         }
-        match outcome {
+        let num_left = match outcome {
             Outcome::Going => {
                 self.state = State::Call(call, calls);
-                Step::Wait
-            }
-            Outcome::Complete { num_left } => {
-                parts.push(Part::CallEnd { index });
-                self.num_calls += 1;
-                self.is_blank = false;
-                self.window = text[text.len() - num_left..].to_owned();
-                calls.raw.clear();
-                calls.has_call = true;
-                self.state = State::Calls(calls);
-                Step::Again
+                return Step::Wait;
             }
             Outcome::NoCall { num_left } => {
                 self.window = text[text.len() - num_left..].to_owned();
                 calls.raw.push_str(&call.rest());
-                self.leave(calls, "", parts)
+                return self.leave(calls, "", parts);
             }
-        }
+            Outcome::Complete { num_left } => {
+                parts.push(Part::CallEnd { index });
+                self.num_calls += 1;
+                num_left
+            }
+            Outcome::Broken { num_left } => {
+                if let Some(json) = call.take_cut_arguments() {
+                    push_part(parts, Part::CallArguments { index, json });
+                }
+                num_left
+            }
+        };
+        self.is_blank = false;
+        self.window = text[text.len() - num_left..].to_owned();
+        calls.raw.clear();
+        calls.has_call = true;
+        let is_last = self
+            .wanted
+            .num_calls_max
+            .is_some_and(|max| self.num_begun >= max);
+        self.state = match is_last {
+            true => State::Done,
+            false => State::Calls(calls),
+        };
+        Step::Again
     }
 
     /// Back to content. What was consumed without becoming a call is content too.
@@ -409,29 +529,43 @@ impl OutputParser {
         // Between and after calls, separators say nothing.
         let is_noise = calls.has_call && calls.raw.chars().all(is_separator);
         if !is_noise {
-            let said = calls.raw + closer;
-            if !said.is_empty() {
-                self.is_blank = false;
-                push_content(parts, said);
-            }
+            self.tell(&(calls.raw + closer), parts);
         }
-        // A whole answer that is no call is not looked at again.
-        self.state = if calls.is_bare {
-            State::Over
-        } else {
-            State::Content
+        self.state = match calls.place {
+            // A whole answer that is no call is not looked at again.
+            Place::Bare => State::Over,
+            Place::Opened => State::Content,
+            Place::Channel => State::Message(Body::Content),
         };
         Step::Again
     }
 
-    /// The first `len` bytes of the window are content.
-    fn tell(&mut self, len: usize, parts: &mut Vec<Part>) {
-        if len == 0 {
-            return;
-        }
+    /// Takes white space from the beginning of the window; tells whether it may be mere layout.
+    fn hold_blank(&mut self, parts: &mut Vec<Part>) -> bool {
+        let blank = self.window.len() - self.window.trim_start().len();
+        let said: String = self.window.drain(..blank).collect();
+        let said = self.blank.push(&said);
+        self.tell(&said, parts);
+        said.is_empty()
+    }
+
+    /// The first `len` bytes of the window are content but for the white space at their end, which waits.
+    fn hold_window(&mut self, len: usize, parts: &mut Vec<Part>) {
         let said: String = self.window.drain(..len).collect();
+        let said = self.blank.push(&said);
+        self.tell(&said, parts);
+    }
+
+    /// The first `len` bytes of the window are content.
+    fn tell_window(&mut self, len: usize, parts: &mut Vec<Part>) {
+        let said: String = self.window.drain(..len).collect();
+        self.tell(&said, parts);
+    }
+
+    /// This is content.
+    pub(super) fn tell(&mut self, said: &str, parts: &mut Vec<Part>) {
         self.is_blank = self.is_blank && said.trim().is_empty();
-        push_content(parts, said);
+        push_part(parts, Part::Content(said.to_owned()));
     }
 }
 
@@ -440,21 +574,45 @@ fn is_separator(letter: char) -> bool {
     letter.is_whitespace() || matches!(letter, '[' | ']' | ',' | ';')
 }
 
-/// Neighbouring pieces are one part.
-fn push_content(parts: &mut Vec<Part>, text: String) {
-    match parts.last_mut() {
-        Some(Part::Content(said)) => said.push_str(&text),
-        _ => parts.push(Part::Content(text)),
+/// A name or an id, and what is behind it.
+fn split_word(text: &str) -> (&str, &str) {
+    let is_word = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
+    let end = text.find(|letter| !is_word(letter)).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// Neighbouring pieces are one part, and empty ones are none.
+fn push_part(parts: &mut Vec<Part>, part: Part) {
+    match (parts.last_mut(), part) {
+        (_, Part::Content(said) | Part::Reasoning(said)) if said.is_empty() => {}
+        (Some(Part::Content(said)), Part::Content(more))
+        | (Some(Part::Reasoning(said)), Part::Reasoning(more))
+        | (Some(Part::CallArguments { json: said, .. }), Part::CallArguments { json: more, .. }) => {
+            said.push_str(&more);
+        }
+        (_, part) => parts.push(part),
     }
 }
 
-/// Bytes at the end of `text` that may be the beginning of `marker`.
-fn held(text: &str, marker: &str) -> usize {
-    let longest = marker.len().min(text.len());
-    (1..=longest)
+/// The marker that comes first in `text`, and where.
+pub(super) fn find_first(text: &str, markers: &[&'static str]) -> Option<(usize, &'static str)> {
+    markers
+        .iter()
+        .filter_map(|&marker| Some((text.find(marker)?, marker)))
+        .min()
+}
+
+/// Bytes at the end of `text` that may be the beginning of one of `markers`.
+pub(super) fn held(text: &str, markers: &[&str]) -> usize {
+    let longest = markers.iter().map(|marker| marker.len()).max().unwrap_or(0);
+    (1..=longest.min(text.len()))
         .rev()
         .find(|&len| {
-            text.is_char_boundary(text.len() - len) && marker.starts_with(&text[text.len() - len..])
+            let from = text.len() - len;
+            text.is_char_boundary(from)
+                && markers
+                    .iter()
+                    .any(|marker| marker.starts_with(&text[from..]))
         })
         .unwrap_or(0)
 }

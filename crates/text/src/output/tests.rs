@@ -217,7 +217,7 @@ fn a_call_that_breaks_off_never_ends() {
 
 #[test]
 fn broken_arguments_do_not_end_a_call() {
-    for arguments in [r#"{"a": }"#, r#"{"a" 1}"#, "[1]", "7"] {
+    for arguments in [r#"{"a": }"#, r#"{"a" 1}"#, "[1]", "7", "null"] {
         let text = format!(r#"<tool_call>{{"name": "now", "arguments": {arguments}}}</tool_call>"#);
         let parts = parse(calls(CallSyntax::Hermes), &offering(), &text);
         assert!(!has_end(&parts), "{arguments}");
@@ -282,39 +282,264 @@ fn a_grammar_has_the_markers_and_the_schema_of_every_tool() {
         ("g".to_owned(), serde_json::json!({})),
     ];
     let quoted = |marker: &str| format!("{marker:?}");
-    let rules = |syntax, parallel, tools| CallRules {
-        tools,
-        parallel,
-        syntax,
+    let rules = CallRules {
+        tools: &tools,
+        parallel: Parallel::Several,
     };
-    let lark = rules(CallSyntax::Hermes, Parallel::Several, &tools).lark(CallPlace::Whole, quoted);
+    let lark = rules.lark(CallSyntax::Hermes, quoted);
     assert!(
-        lark.starts_with(r#"start: "<tool_call>" "\n" call "\n" "</tool_call>" ("\n""#),
+        lark.starts_with(r#"start: "<tool_call>" "\n" call"#),
         "{lark}"
     );
+    assert!(lark.contains(r#"{"const":"f"}"#), "{lark}");
+    assert!(lark.contains(r#"{"const":"g"}"#), "{lark}");
+    let one = CallRules {
+        tools: &tools[..1],
+        parallel: Parallel::One,
+    };
+    assert!(!one.lark(CallSyntax::Mistral, quoted).contains("anyOf"));
     assert!(
-        lark.contains(r#"call1: "{\"name\": \"g\", \"arguments\": " arguments1 "}""#),
-        "{lark}"
+        one.lark(CallSyntax::Llama3, quoted)
+            .contains(r#""parameters""#)
     );
-    assert!(
-        lark.contains(r#"arguments0: %json {"type":"object"}"#),
-        "{lark}"
+}
+
+const GOOD: &str = r#"{"name": "now", "arguments": {"a": 1}}"#;
+const UNKNOWN: &str = r#"{"name": "nope", "arguments": {}}"#;
+
+fn good(index: usize) -> [Part; 3] {
+    call(index, "now", r#"{"a": 1}"#)
+}
+
+fn channels() -> OutputSyntax {
+    OutputSyntax {
+        reasoning: ReasoningSyntax::Channels,
+        calls: CallSyntax::Channels,
+    }
+}
+
+#[test]
+fn a_call_behind_one_that_is_refused_is_read() {
+    for refused in [
+        UNKNOWN,
+        r#"{"x": 1}"#,
+        r#"{"name": "now", "arguments": 7}"#,
+        "{}",
+    ] {
+        let refused = format!("<tool_call>{refused}</tool_call>");
+        let text = format!("{refused}\n<tool_call>{GOOD}</tool_call>");
+        let mut expected = vec![content(&refused)];
+        expected.extend(good(0));
+        let parts = parse(calls(CallSyntax::Hermes), &offering(), &text);
+        assert_eq!(parts, expected, "{refused}");
+    }
+}
+
+#[test]
+fn nothing_of_a_call_that_began_is_content() {
+    let begun = |json: &str| call(0, "now", json)[..2].to_vec();
+    let cases = [
+        (r#"{"name": "now", "arguments": {"a": "lo"#, r#"{"a": "lo"#),
+        (
+            r#"{"name": "now", "arguments": {"a" 1}}</tool_call>"#,
+            r#"{"a" 1}"#,
+        ),
+        (
+            r#"{"name": "now", "arguments": {"a": 1}</tool_call>"#,
+            r#"{"a": 1}"#,
+        ),
+        (
+            r#"{"name": "now", "arguments": {"a": </tool_call>"#,
+            r#"{"a": "#,
+        ),
+        (
+            r#"{"name": "now", "arguments": "{\"a\": \"\u00e9\u00"#,
+            "{\"a\": \"é",
+        ),
+    ];
+    for (text, json) in cases {
+        let text = format!("<tool_call>{text}");
+        let parts = parse(calls(CallSyntax::Hermes), &offering(), &text);
+        assert_eq!(parts, begun(json), "{text}");
+        let mut parser = OutputParser::new(calls(CallSyntax::Hermes), offering());
+        parser.push(&text);
+        parser.finish();
+        assert!(parser.has_broken_call(), "{text}");
+    }
+}
+
+#[test]
+fn what_follows_a_broken_call_is_read_as_ever() {
+    let broken = r#"<tool_call>{"name": "now", "arguments": {"a" 1}}</tool_call>"#;
+    let text = format!("{broken} So. <tool_call>{GOOD}</tool_call>");
+    let mut expected = call(0, "now", r#"{"a" 1}"#)[..2].to_vec();
+    expected.push(content(" So."));
+    expected.extend(good(1));
+    assert_eq!(
+        parse(calls(CallSyntax::Hermes), &offering(), &text),
+        expected
     );
-    let one = rules(CallSyntax::Llama3, Parallel::One, &tools[..1]);
-    assert!(
-        one.lark(CallPlace::Whole, quoted)
-            .starts_with("start: call\n")
-    );
-    assert!(
-        one.lark(CallPlace::Whole, quoted)
-            .contains(r#"\"parameters\""#)
-    );
-    let after = rules(CallSyntax::Mistral, Parallel::One, &tools[..1]);
-    assert!(
-        !after
-            .lark(CallPlace::AfterOpener, quoted)
-            .contains("TOOL_CALLS")
-    );
+}
+
+#[test]
+fn a_sound_call_is_not_a_broken_one() {
+    let mut parser = OutputParser::new(calls(CallSyntax::Json), offering());
+    parser.push(GOOD);
+    parser.finish();
+    assert_eq!((parser.num_calls(), parser.has_broken_call()), (1, false));
+}
+
+#[test]
+fn a_call_that_began_may_say_more_than_its_arguments() {
+    let text = r#"{"name": "now", "arguments": {"a": 1}, "why": "so"}"#;
+    assert_eq!(parse(calls(CallSyntax::Json), &offering(), text), good(0));
+}
+
+#[test]
+fn a_long_run_of_white_space_is_told_and_not_held() {
+    for (syntax, begin, more) in [
+        (calls(CallSyntax::Hermes), "a", 5000),
+        (thinking(), "<think>a", 5000),
+        (calls(CallSyntax::Json), "", 5000),
+        (calls(CallSyntax::Hermes), "<tool_call>", 5000),
+    ] {
+        let mut parser = OutputParser::new(syntax, offering());
+        parser.push(begin);
+        let told: usize = (0..more).map(|_| parser.push("\n").len()).sum();
+        assert!(told > 0, "{begin:?}");
+        assert!(
+            parser.push("\n").len() + parser.window.len() <= 2,
+            "{begin:?}"
+        );
+        let text = format!(
+            "{begin}{} b<tool_call>{GOOD}</tool_call>",
+            "\n".repeat(5000)
+        );
+        parse(syntax, &offering(), &text);
+    }
+}
+
+#[test]
+fn held_white_space_is_not_looked_at_again() {
+    for (syntax, begin) in [
+        (calls(CallSyntax::Hermes), "a"),
+        (thinking(), "<think>a"),
+        (thinking(), ""),
+        (calls(CallSyntax::Json), ""),
+    ] {
+        let mut parser = OutputParser::new(syntax, offering());
+        parser.push(begin);
+        for _ in 0..1000 {
+            parser.push("\n");
+            assert_eq!(parser.window, "", "{begin:?}");
+        }
+    }
+}
+
+#[test]
+fn messages_in_channels_are_reasoning_content_and_calls() {
+    let text = "<|channel|>analysis<|message|>hmm<|end|><|start|>assistant<|channel|>final<|message|>Hi <b";
+    let both = [reasoning("hmm"), content("Hi <b")];
+    assert_eq!(parse(channels(), &offering(), text), both);
+    for direct in ["<|channel|>final<|message|>Hi <b", "Hi <b"] {
+        assert_eq!(parse(channels(), &offering(), direct), both[1..]);
+    }
+    let headers = [
+        "<|channel|>commentary to=functions.now <|constrain|>json<|message|>",
+        " to=functions.now<|channel|>commentary json<|message|>",
+    ];
+    for header in headers {
+        let text = format!(
+            "<|channel|>analysis<|message|>hmm<|end|><|start|>assistant{header}{{\"a\": 1}}<|call|>"
+        );
+        let mut expected = vec![reasoning("hmm")];
+        expected.extend(good(0));
+        assert_eq!(parse(channels(), &offering(), &text), expected);
+        let first = format!("{header}{{\"a\": 1}}<|call|>");
+        assert_eq!(parse(channels(), &offering(), &first), good(0));
+    }
+}
+
+#[test]
+fn a_message_to_nobody_is_content_without_its_header() {
+    let text = "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant<|channel|>commentary to=functions.nope<|message|>{}<|call|>";
+    assert_eq!(parse(channels(), &offering(), text), [content("Wait.{}")]);
+    assert_eq!(parse(channels(), &offering(), "<|channel|>anal"), []);
+}
+
+#[test]
+fn the_tags_around_an_answer_are_no_content() {
+    let syntax = OutputSyntax {
+        reasoning: ReasoningSyntax::ThinkAndRespond,
+        calls: CallSyntax::Granite,
+    };
+    let text = "<think>hmm</think>\n<response>\nHi <b>\n</response>\n";
+    let expected = [reasoning("hmm"), content("Hi <b>")];
+    for wanted in [Wanted::default(), offering()] {
+        assert_eq!(parse(syntax, &wanted, text), expected);
+        let alone = parse(syntax, &wanted, "<response>Hi</response>");
+        assert_eq!(alone, [content("Hi")]);
+    }
+}
+
+#[test]
+fn a_call_may_have_an_id() {
+    let text = r#"[TOOL_CALLS]now[CALL_ID]abc123def[ARGS]{"a": 1}"#;
+    let twice = format!("{text}{text}");
+    let parts = parse(calls(CallSyntax::Mistral), &offering(), &twice);
+    assert_eq!(parts, [good(0), good(1)].concat());
+    let text = "[TOOL_CALLS]now[CALL_ID]";
+    let parts = parse(calls(CallSyntax::Mistral), &offering(), text);
+    assert_eq!(parts, [content(text)]);
+}
+
+#[test]
+fn what_follows_the_last_call_wanted_is_dropped() {
+    let wanted = Wanted {
+        num_calls_max: Some(1),
+        ..offering()
+    };
+    let text = format!("<tool_call>{GOOD}</tool_call><tool_call>{GOOD}</tool_call> So.");
+    assert_eq!(parse(calls(CallSyntax::Hermes), &wanted, &text), good(0));
+    let mut parser = OutputParser::new(calls(CallSyntax::Hermes), wanted);
+    parser.push("Look: ");
+    assert!(!parser.is_done());
+    parser.push(&text);
+    assert!(parser.is_done());
+}
+
+#[test]
+fn reasoning_within_one_push_is_noticed() {
+    let mut parser = OutputParser::new(thinking(), Wanted::default());
+    parser.push("<think>x</think>Yes");
+    assert!(parser.took_reasoning() && !parser.is_reasoning());
+    parser.push(", no");
+    assert!(!parser.took_reasoning());
+    let mut parser = OutputParser::new(channels(), Wanted::default());
+    parser.push("<|channel|>analysis<|message|>x<|end|>");
+    assert!(parser.took_reasoning() && !parser.is_reasoning());
+    parser.push("<|start|>assistant<|channel|>final<|message|>Yes");
+    assert!(!parser.took_reasoning());
+}
+
+#[test]
+fn a_template_with_channels_or_a_response_is_recognised() {
+    let detected = OutputSyntax::detect("{{ '<|start|>assistant<|channel|>final<|message|>' }}");
+    assert_eq!(detected, channels());
+    let granite = OutputSyntax::detect("<think></think> <response></response> <|tool_call|>");
+    assert_eq!(granite.reasoning, ReasoningSyntax::ThinkAndRespond);
+}
+
+#[test]
+fn a_grammar_of_channels_has_a_header_for_every_tool() {
+    let tools = [("f".to_owned(), serde_json::json!({"type": "object"}))];
+    let rules = CallRules {
+        tools: &tools,
+        parallel: Parallel::One,
+    };
+    let lark = rules.lark(CallSyntax::Channels, |marker| marker.to_owned());
+    let expected = "start: call0\ncall0: <|channel|> \"commentary to=functions.f \" <|constrain|> \"json\" <|message|> arguments0\n";
+    assert!(lark.starts_with(expected), "{lark}");
 }
 
 const PIECES: &[&str] = &[
@@ -328,6 +553,24 @@ const PIECES: &[&str] = &[
     "<|tool_call|>",
     r#"{"name": "now", "arguments": {"a": 1}}"#,
     r#"{"name": "no"}"#,
+    GOOD,
+    UNKNOWN,
+    "<tool_call>{\"name\": \"nope\", \"arguments\": {}}</tool_call>",
+    "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1}}</tool_call>",
+    r#"{"name": "now", "arguments": {"a" 1}}"#,
+    r#"{"name": "now", "arguments": "{\"b\": 1}"}"#,
+    r#"{"name": "now", "arguments": 7 }"#,
+    r#"{"name": "now", "arguments": {"#,
+    r#"{"key": 1, "name": "now"}"#,
+    r#""name": "get_weather","#,
+    "now[CALL_ID]id[ARGS]",
+    "<response>",
+    "</response>",
+    "<|channel|>",
+    "analysis<|message|>",
+    "commentary to=functions.now<|message|>",
+    "<|end|><|start|>assistant",
+    "<|call|>",
     "now",
     "{",
     "}",
@@ -341,20 +584,35 @@ const PIECES: &[&str] = &[
     "text",
 ];
 
+const SYNTAXES: &[OutputSyntax] = {
+    use ReasoningSyntax::{Channels, Think, ThinkAndRespond};
+    const fn syntax(reasoning: ReasoningSyntax, calls: CallSyntax) -> OutputSyntax {
+        OutputSyntax { reasoning, calls }
+    }
+    &[
+        syntax(Think, CallSyntax::Hermes),
+        syntax(ReasoningSyntax::None, CallSyntax::Hermes),
+        syntax(Think, CallSyntax::Llama3),
+        syntax(Think, CallSyntax::Mistral),
+        syntax(ThinkAndRespond, CallSyntax::Granite),
+        syntax(ReasoningSyntax::None, CallSyntax::Json),
+        syntax(Channels, CallSyntax::Channels),
+    ]
+};
+
 proptest! {
     /// Whatever a model says, where it is cut changes nothing.
     #[test]
     fn cuts_change_nothing(
         pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..12),
         cuts in proptest::collection::vec(0usize..400, 0..8),
-        syntax in 0usize..5,
+        syntax in proptest::sample::select(SYNTAXES),
+        num_calls_max in proptest::sample::select(vec![None, None, Some(0), Some(1), Some(2)]),
         starts_in_reasoning: bool,
     ) {
         let text = pieces.concat();
-        let all = [CallSyntax::Hermes, CallSyntax::Llama3, CallSyntax::Mistral, CallSyntax::Granite, CallSyntax::Json];
-        let syntax = OutputSyntax { reasoning: ReasoningSyntax::Think, calls: all[syntax] };
-        let wanted = Wanted { tools: tools(), num_calls_max: None, starts_in_reasoning };
-        let whole = parse_pieces(syntax, &wanted, [text.as_str()]);
+        let wanted = Wanted { tools: tools(), num_calls_max, starts_in_reasoning };
+        let whole = parse(syntax, &wanted, &text);
         let mut ends: Vec<usize> = cuts.into_iter().chain([0, text.len()]).collect();
         ends.retain(|&end| text.is_char_boundary(end));
         ends.sort_unstable();
