@@ -6,7 +6,8 @@
 //! Source: the template of gpt-oss, and OpenAI's description of its harmony format.
 
 use super::call::Call;
-use super::parser::{Calls, OutputParser, Place, State, Step, find_first, held};
+use super::calls::{Calls, Place};
+use super::parser::{OutputParser, State, Step, find_first, held};
 use super::{CallSyntax, Part};
 
 /// What begins a message's text.
@@ -86,7 +87,7 @@ impl OutputParser {
             .filter(|name| self.wanted.tools.iter().any(|tool| tool == name));
         if let Some(name) = tool.filter(|_| self.syntax.calls == CallSyntax::Channels) {
             let call = Box::new(Call::with_name(name.to_owned()));
-            return State::Call(call, Calls::at(Place::Channel));
+            return State::Call(call, Calls::at(Place::Channel, String::new()));
         }
         let channel = header
             .split_once("<|channel|>")

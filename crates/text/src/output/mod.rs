@@ -29,6 +29,9 @@ mod blank;
 // Messages in channels.
 mod channels;
 
+// Where calls stand.
+mod calls;
+
 // A call's JSON as it arrives.
 mod call;
 
