@@ -17,6 +17,8 @@ pub enum FinishReason {
     Stop,
     /// The answer limit or the context.
     Length,
+    /// Calls, all of them complete.
+    ToolCalls,
     /// The server ended it; an error event follows (a word of vLLM's, not of OpenAI's).
     Abort,
 }
@@ -50,7 +52,7 @@ pub struct Usage {
 /// More about an answer's tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CompletionTokensDetails {
-    /// 0: reasoning is part of the text and is not told apart.
+    /// Of reasoning, where it can be told apart.
     pub reasoning_tokens: u64,
 }
 
@@ -72,6 +74,17 @@ impl Usage {
                 cached_tokens: num_cached,
             },
             completion_tokens_details: CompletionTokensDetails::default(),
+        }
+    }
+
+    /// The same, with `num_reasoning` of the answer tokens told as reasoning.
+    #[must_use]
+    pub fn with_reasoning(self, num_reasoning: u64) -> Usage {
+        Usage {
+            completion_tokens_details: CompletionTokensDetails {
+                reasoning_tokens: num_reasoning,
+            },
+            ..self
         }
     }
 }
@@ -259,10 +272,56 @@ pub struct ChatChoice<'a> {
 pub struct ChatMessage<'a> {
     /// `assistant`.
     pub role: &'static str,
-    /// The text.
-    pub content: &'a str,
+    /// The text; `null` if there are only calls.
+    pub content: Option<&'a str>,
     /// `null`.
     pub refusal: Never,
+    /// What was thought, under the two names that clients look for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<&'a str>,
+    /// The same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<&'a str>,
+    /// What was called; absent if nothing was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall<'a>>,
+}
+
+/// A call in a whole answer.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct ToolCall<'a> {
+    /// What its result refers to.
+    pub id: &'a str,
+    /// `function`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// What is called with what.
+    pub function: CalledFunction<'a>,
+}
+
+/// What is called with what.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct CalledFunction<'a> {
+    /// The function; absent in a chunk that goes on with its arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<&'a str>,
+    /// JSON text, or more of it.
+    pub arguments: &'a str,
+}
+
+/// What is new of a call in a chat chunk.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct ToolCallDelta<'a> {
+    /// Which of the answer's calls.
+    pub index: usize,
+    /// What its result refers to, in the first chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<&'a str>,
+    /// `function`, in the first chunk.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// What is new.
+    pub function: CalledFunction<'a>,
 }
 
 /// A choice of a chat chunk.
@@ -293,6 +352,15 @@ pub struct Delta<'a> {
     /// More text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<&'a str>,
+    /// More of what is thought, under the two names that clients look for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<&'a str>,
+    /// The same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<&'a str>,
+    /// More of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<[ToolCallDelta<'a>; 1]>,
 }
 
 /// A choice of a completion, whole or chunk.
@@ -430,6 +498,7 @@ mod tests {
         let delta = Delta {
             role: None,
             content: Some("Hel"),
+            ..Delta::default()
         };
         assert_eq!(
             chunk(delta, None, UsageField::Null),

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use crate::error::RequestError;
 use crate::fields::{Endpoint, Fields};
 use crate::params::{Generation, too_many};
+use crate::tools::{Tools, read_calls};
 use crate::{Limits, json};
 
 /// A chat request, read and checked as far as its text goes.
@@ -16,6 +17,10 @@ pub struct ChatRequest {
     pub turn: Turn,
     /// Further variables of the chat template.
     pub template_variables: Map<String, Value>,
+    /// What may be called.
+    pub tools: Tools,
+    /// Whether the answer tells its reasoning.
+    pub reasoning: Reasoning,
     /// What it has in common with completions.
     pub generation: Generation,
     /// Keys nobody knows, for the log.
@@ -34,6 +39,15 @@ pub enum Turn {
     Continued,
 }
 
+/// Whether an answer tells the model's reasoning, where that can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reasoning {
+    /// Beside its content.
+    Told,
+    /// Not at all (`include_reasoning: false`).
+    Dropped,
+}
+
 /// One message. Content parts are already joined by line breaks, as other servers do
 /// for templates that know only text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +60,10 @@ pub struct Message {
     pub name: Option<String>,
     /// The call a tool message answers.
     pub tool_call_id: Option<String>,
+    /// The calls an assistant's message made, as templates expect them.
+    pub tool_calls: Vec<Value>,
+    /// What the assistant thought.
+    pub reasoning: Option<String>,
 }
 
 /// Who speaks.
@@ -78,7 +96,16 @@ impl Message {
     pub fn to_template_value(&self) -> Value {
         let mut object = Map::new();
         object.insert("role".to_owned(), self.role.word().into());
-        object.insert("content".to_owned(), self.content.clone().into());
+        // Templates tell a call without words by its null.
+        let is_silent = self.content.is_empty() && !self.tool_calls.is_empty();
+        let content = (!is_silent).then(|| self.content.clone());
+        object.insert("content".to_owned(), content.into());
+        if !self.tool_calls.is_empty() {
+            object.insert("tool_calls".to_owned(), self.tool_calls.clone().into());
+        }
+        if let Some(reasoning) = &self.reasoning {
+            object.insert("reasoning_content".to_owned(), reasoning.clone().into());
+        }
         if let Some(name) = &self.name {
             object.insert("name".to_owned(), name.clone().into());
         }
@@ -111,7 +138,15 @@ impl ChatRequest {
             fields.flag("add_generation_prompt"),
             fields.flag("continue_final_message"),
         )?;
-        let template_variables = template_variables(fields.take("chat_template_kwargs"))?;
+        let mut template_variables = template_variables(fields.take("chat_template_kwargs"))?;
+        if let Some(effort) = fields.get("reasoning_effort").and_then(Value::as_str) {
+            apply_effort(effort, &mut template_variables);
+        }
+        let tools = Tools::read(&fields, limits)?;
+        let reasoning = match fields.flag("include_reasoning") {
+            Some(false) => Reasoning::Dropped,
+            _ => Reasoning::Told,
+        };
         let messages = fields
             .take("messages")
             .ok_or_else(|| RequestError::Missing {
@@ -122,9 +157,21 @@ impl ChatRequest {
             messages: read_messages(&messages, limits)?,
             turn,
             template_variables,
+            tools,
+            reasoning,
             generation,
             unknown: fields.unknown,
         })
+    }
+}
+
+/// How much to think is the template's affair: it is told, unless `chat_template_kwargs` said so already.
+fn apply_effort(effort: &str, variables: &mut Map<String, Value>) {
+    variables
+        .entry("reasoning_effort")
+        .or_insert_with(|| effort.into());
+    if effort == "none" {
+        variables.entry("enable_thinking").or_insert(false.into());
     }
 }
 
@@ -186,7 +233,7 @@ pub(crate) fn read_messages(value: &Value, limits: &Limits) -> Result<Vec<Messag
         Value::Array(items) => items
             .iter()
             .enumerate()
-            .map(|(idx, item)| read_message(&format!("messages[{idx}]"), item))
+            .map(|(idx, item)| read_message(&format!("messages[{idx}]"), item, limits))
             .collect(),
         other => Err(RequestError::invalid(
             "messages",
@@ -198,9 +245,9 @@ pub(crate) fn read_messages(value: &Value, limits: &Limits) -> Result<Vec<Messag
 
 /// Message keys of other people's answers that would change the meaning if dropped;
 /// empty ones are harmless.
-const MESSAGE_UNSUPPORTED: &[&str] = &["tool_calls", "function_call", "audio", "refusal"];
+const MESSAGE_UNSUPPORTED: &[&str] = &["function_call", "audio", "refusal"];
 
-fn read_message(path: &str, value: &Value) -> Result<Message, RequestError> {
+fn read_message(path: &str, value: &Value, limits: &Limits) -> Result<Message, RequestError> {
     let Value::Object(object) = value else {
         return Err(RequestError::invalid(path, "a message object", value));
     };
@@ -216,9 +263,25 @@ fn read_message(path: &str, value: &Value) -> Result<Message, RequestError> {
             }
         }
     }
+    let role = read_role(path, object.get("role"))?;
+    let tool_calls = match role {
+        Role::Assistant => read_calls(path, object, limits)?,
+        Role::System | Role::User | Role::Tool => Vec::new(),
+    };
+    let reasoning = match optional_text(path, "reasoning_content", object)? {
+        Some(reasoning) => Some(reasoning),
+        None => optional_text(path, "reasoning", object)?,
+    };
+    let content = match object.get("content") {
+        // A call, or a thought cut short, needs no words.
+        None | Some(Value::Null) if !tool_calls.is_empty() || reasoning.is_some() => String::new(),
+        content => read_content(path, content)?,
+    };
     Ok(Message {
-        role: read_role(path, object.get("role"))?,
-        content: read_content(path, object.get("content"))?,
+        role,
+        content,
+        tool_calls,
+        reasoning,
         name: optional_text(path, "name", object)?,
         tool_call_id: optional_text(path, "tool_call_id", object)?,
     })

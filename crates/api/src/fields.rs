@@ -150,6 +150,20 @@ const fn neutral(name: &'static str, values: &'static [Neutral], note: &'static 
     }
 }
 
+/// As [`neutral`], where another endpoint obeys the field.
+const fn neutral_in_completions(
+    name: &'static str,
+    values: &'static [Neutral],
+    note: &'static str,
+) -> Field {
+    Field {
+        name,
+        on: On::Completion,
+        rule: Rule::Neutral(values),
+        note,
+    }
+}
+
 const fn refused(name: &'static str, note: &'static str) -> Field {
     Field {
         name,
@@ -225,6 +239,12 @@ pub const FIELDS: &[Field] = &[
     obeyed("return_token_ids", On::Both, Shape::Flag, "`prompt_token_ids`, and each choice's `token_ids`"),
     obeyed("return_prompt_text", On::Both, Shape::Flag, "`prompt_text`: the prompt as the model reads it"),
     obeyed("timings_per_token", On::Both, Shape::Flag, "`timings` in every chunk of a stream, not only in the last"),
+    // Tools and reasoning.
+    obeyed("tools", On::Chat, Shape::Structured("a list of functions"), "what may be called; `strict` functions are called with arguments that keep to their schema"),
+    obeyed("tool_choice", On::Chat, Shape::Structured("\"none\", \"auto\", \"required\", a function, or allowed_tools"), "whether and what must be called"),
+    obeyed("parallel_tool_calls", On::Chat, Shape::Flag, "false: one call at most"),
+    obeyed("reasoning_effort", On::Chat, Shape::OneOf(&["none", "minimal", "low", "medium", "high", "xhigh"]), "told to the template; `none` also sets its `enable_thinking` to false"),
+    obeyed("include_reasoning", On::Chat, Shape::Flag, "false: reasoning is left out of the answer"),
     // When the answer ends.
     obeyed("max_tokens", On::Chat, Shape::Integer { min: 1, max: TOKENS_MAX }, "answer tokens at most; with the prompt it must fit the context"),
     obeyed("max_tokens", On::Completion, Shape::Integer { min: 0, max: TOKENS_MAX }, "the same; 0, with `echo` or `prompt_logprobs` only, computes the prompt and no answer"),
@@ -258,13 +278,14 @@ pub const FIELDS: &[Field] = &[
     neutral("store", OFF, "nothing is stored"),
     neutral("prompt_cache_retention", &[Neutral::Text("in_memory")], "the prefix cache is in memory"),
     // Known in OpenAI's API, not built yet.
-    neutral("tools", NOTHING, "no tools"),
-    neutral("tool_choice", &[Neutral::Text("none")], "no tools"),
-    neutral("parallel_tool_calls", ON, "no tools"),
-    neutral("functions", NOTHING, "no tools"),
-    neutral("function_call", &[Neutral::Text("none")], "no tools"),
+    neutral("functions", NOTHING, "send `tools`"),
+    neutral("function_call", &[Neutral::Text("none")], "send `tool_choice`"),
+    neutral_in_completions("tools", NOTHING, "tools are for conversations"),
+    neutral_in_completions("tool_choice", &[Neutral::Text("none")], "tools are for conversations"),
+    neutral_in_completions("parallel_tool_calls", ON, "tools are for conversations"),
+    neutral_in_completions("reasoning_effort", &[Neutral::Text("none")], "reasoning is told apart in conversations"),
+    neutral_in_completions("include_reasoning", ON, "reasoning is told apart in conversations"),
     obeyed("response_format", On::Both, Shape::Structured("an object with a type"), "`text`, `json_object` (also with `schema`) or `json_schema`; see the guide on structured output"),
-    neutral("reasoning_effort", &[Neutral::Text("none")], "no reasoning control"),
     neutral("modalities", &[Neutral::List(&["text"])], "text only"),
     neutral("verbosity", &[Neutral::Text("medium")], "no verbosity control"),
     neutral("suffix", &[Neutral::Text("")], "no insertion"),
@@ -292,7 +313,6 @@ pub const FIELDS: &[Field] = &[
     refused("kv_transfer_params", "no transfer of KV blocks"),
     refused("vllm_xargs", "no extensions"),
     refused("thinking_token_budget", "no reasoning control"),
-    neutral("include_reasoning", ON, "reasoning is part of the text"),
     refused("repetition_detection", "no repetition detection"),
     neutral("stream_interval", ONE, "an event a token"),
     // llama.cpp's extras.

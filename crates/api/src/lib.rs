@@ -28,6 +28,7 @@ pub mod report;
 pub mod chat;
 pub mod completion;
 pub mod tokenize;
+pub mod tools;
 
 mod conversation; // other dialects, said in chat's words
 
@@ -65,6 +66,8 @@ pub struct Limits {
     pub num_bad_words_max: usize,
     /// Bytes of one of them.
     pub bad_word_bytes_max: usize,
+    /// Tools of one request, and calls of one message.
+    pub num_tools_max: usize,
     /// Bytes of one stop string; as much may be held back from a stream.
     pub stop_bytes_max: usize,
 }
@@ -78,3 +81,17 @@ pub const NUM_ANSWERS_MAX: u32 = 128;
 /// Likeliest tokens told in one place: OpenAI's bound for chat, and more than its 5 for
 /// completions.
 pub const NUM_TOP_LOGPROBS_MAX: u32 = 20;
+
+/// Bounds of the unit tests.
+#[cfg(test)]
+pub(crate) const TEST_LIMITS: Limits = Limits {
+    num_messages_max: 64,
+    num_prompts_max: 64,
+    num_logit_biases_max: 64,
+    num_stop_token_ids_max: 64,
+    num_allowed_token_ids_max: 64,
+    num_bad_words_max: 64,
+    bad_word_bytes_max: 64,
+    num_tools_max: 64,
+    stop_bytes_max: 64,
+};

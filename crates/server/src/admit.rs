@@ -12,11 +12,25 @@ use api::completion::{Bos, CompletionRequest, Prompt};
 use api::params::{AnswerLimit, ControlNames, EndTokens, Ending, Generation, TopK};
 use api::report::Told;
 use serde_json::{Map, Value};
-use text::{Conversation, PromptEnding, Rendered, SpecialText, TemplateError, TokenId};
+use text::{
+    ChatTemplate, Conversation, PromptEnding, Rendered, SpecialText, TemplateError, TokenId,
+};
 
+use crate::demand::Demand;
 use crate::errors::Refusal;
 use crate::limits::Limits;
+use crate::parse::OutputParser;
 use crate::state::Serving;
+use crate::talk::Talk;
+
+/// A conversation with everything decided about its answer.
+pub(crate) struct Admitted {
+    pub request: engine::Request,
+    /// Reads the answer.
+    pub parser: OutputParser,
+    /// What it must look like.
+    pub demand: Option<Demand>,
+}
 
 /// Builds the engine's requests for one model.
 pub(crate) struct Admission<'a> {
@@ -27,14 +41,36 @@ pub(crate) struct Admission<'a> {
 
 impl Admission<'_> {
     /// A conversation is one sequence.
-    pub fn chat(&self, request: &ChatRequest) -> Result<engine::Request, Refusal> {
+    pub fn chat(&self, request: &ChatRequest) -> Result<Admitted, Refusal> {
         let num_answers = request.generation.answers.num_made;
         self.expect_places("n", num_answers)?;
-        let tokens =
-            self.encode_chat(&request.messages, request.turn, &request.template_variables)?;
-        let sequence = self.request("messages", tokens, &request.generation)?;
+        let rendered = self.render_chat(request)?;
+        let tokens = self.serving.tokenizer.encode_chat(&rendered);
+        let mut sequence = self.request("messages", tokens, &request.generation)?;
         self.expect_scores_fit(std::slice::from_ref(&sequence), &request.generation)?;
-        Ok(sequence)
+        let talk = Talk::new(self.serving, self.template()?, request);
+        if talk.needs_control_text() {
+            sequence.control_text = engine::ControlText::Shown;
+        }
+        Ok(Admitted {
+            request: sequence,
+            parser: talk.parser(&rendered),
+            demand: talk.demand(&rendered)?,
+        })
+    }
+
+    /// The text of a conversation, with the tools it offers.
+    pub fn render_chat(&self, request: &ChatRequest) -> Result<Rendered, Refusal> {
+        let (tools, messages) = Talk::shown(self.template()?, request);
+        self.render_with(&messages, &tools, request.turn, &request.template_variables)
+    }
+
+    fn template(&self) -> Result<&ChatTemplate, Refusal> {
+        self.expect_text("messages")?;
+        self.serving.template.as_ref().ok_or_else(|| {
+            let reason = "needs a chat template, and this model has none; use /v1/completions";
+            for_model("messages", reason)
+        })
     }
 
     /// Each prompt is a sequence of its own.
@@ -135,17 +171,23 @@ impl Admission<'_> {
         turn: Turn,
         variables: &Map<String, Value>,
     ) -> Result<Rendered, Refusal> {
-        self.expect_text("messages")?;
-        let Some(template) = &self.serving.template else {
-            let reason = "needs a chat template, and this model has none; use /v1/completions";
-            return Err(for_model("messages", reason));
-        };
+        self.render_with(messages, &[], turn, variables)
+    }
+
+    fn render_with(
+        &self,
+        messages: &[Message],
+        tools: &[Value],
+        turn: Turn,
+        variables: &Map<String, Value>,
+    ) -> Result<Rendered, Refusal> {
+        let template = self.template()?;
         let num_bytes = messages.iter().map(|message| message.content.len()).sum();
         self.expect_bytes_fit("messages", num_bytes)?;
         let values: Vec<Value> = messages.iter().map(Message::to_template_value).collect();
         let conversation = Conversation {
             messages: &values,
-            tools: &[],
+            tools,
             ending: match turn {
                 Turn::Opened => PromptEnding::OpenTurn,
                 Turn::Left => PromptEnding::AfterMessages,

@@ -51,6 +51,8 @@ struct Choice {
     /// Of those.
     num_cached: u64,
     num_completion: u64,
+    /// Of those.
+    num_reasoning: u64,
 }
 
 /// Where the log-probabilities of a choice's prompt are. The engine gives them to the first
@@ -171,6 +173,7 @@ impl Choices {
                     num_prompt: if answer_idx == 0 { num_prompt } else { 0 },
                     num_cached: 0,
                     num_completion: 0,
+                    num_reasoning: 0,
                 });
             }
         }
@@ -202,6 +205,7 @@ impl Choices {
             sum(|choice| choice.num_cached),
             sum(|choice| choice.num_completion),
         )
+        .with_reasoning(sum(|choice| choice.num_reasoning))
     }
 
     /// The next happening of any choice; `None` when all have ended.
@@ -291,8 +295,17 @@ impl Choices {
                 logprobs,
             }) => {
                 choice.num_completion += tokens.len() as u64;
+                let was_reasoning = choice.parser.is_reasoning();
+                let parts = choice.parser.push(&text);
+                // The markers around it are of it.
+                if was_reasoning || choice.parser.is_reasoning() {
+                    choice.num_reasoning += tokens.len() as u64;
+                }
+                if choice.parser.is_satisfied() {
+                    choice.leave();
+                }
                 Some(Happening::News(News {
-                    parts: choice.parser.push(&text),
+                    parts,
                     tokens,
                     logprobs,
                 }))
@@ -355,6 +368,11 @@ impl Choices {
         let choice = &mut self.choices[idx];
         let mut parts = choice.parser.push(&text);
         parts.extend(choice.parser.finish());
+        let reason = match reason {
+            // Not of an answer that was cut: a call may be missing.
+            FinishReason::Stop if choice.parser.has_calls() => FinishReason::ToolCalls,
+            reason => reason,
+        };
         let ended = Ended {
             reason,
             stop_reason,
@@ -385,6 +403,22 @@ impl Choices {
 }
 
 impl Choice {
+    /// Ends the work on it: it has all the calls that it may have.
+    fn leave(&mut self) {
+        self.events = None;
+        self.ended = Some(Ended {
+            reason: FinishReason::ToolCalls,
+            stop_reason: None,
+            times: Times::default(),
+            usage: engine::Usage {
+                num_prompt: u32::try_from(self.num_prompt).unwrap_or(u32::MAX),
+                num_cached: u32::try_from(self.num_cached).unwrap_or(u32::MAX),
+                num_completion: u32::try_from(self.num_completion).unwrap_or(u32::MAX),
+            },
+            logprob_sum: 0.0,
+        });
+    }
+
     fn is_running(&self) -> bool {
         self.events.is_some() || self.ended.is_some()
     }

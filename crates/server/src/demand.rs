@@ -47,7 +47,7 @@ impl Demand {
             form: constrain::Form {
                 grammar,
                 white_space,
-                after: None,
+                lead: constrain::Lead::Nothing,
             },
         })
     }
@@ -109,7 +109,7 @@ pub(crate) async fn meet(
     Ok(())
 }
 
-fn joined(param: &str, path: &str) -> String {
+pub(crate) fn joined(param: &str, path: &str) -> String {
     match path {
         "" => param.to_owned(),
         path if path.starts_with('[') => format!("{param}{path}"),

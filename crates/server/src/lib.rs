@@ -22,6 +22,7 @@ mod admit; // every parameter against the model; the engine's request
 mod answer; // submit, then stream or collect
 mod choices; // the engine's events, joined; dropping them cancels
 mod parse; // what the text of an answer consists of
+mod talk; // tools and reasoning of a conversation
 
 mod naming; // tokens and their log-probabilities in words
 

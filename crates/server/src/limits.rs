@@ -95,6 +95,7 @@ impl Limits {
             num_prompts_max: 64,
             num_logit_biases_max: 1024,
             num_stop_token_ids_max: 64,
+            num_tools_max: 128,
             num_allowed_token_ids_max: 16 * 1024,
             num_bad_words_max: 64,
             bad_word_bytes_max: 256,

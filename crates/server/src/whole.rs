@@ -34,7 +34,15 @@ impl Collected {
     pub fn add(&mut self, news: News) {
         for part in news.parts {
             match (self.parts.last_mut(), part) {
-                (Some(Part::Content(so_far)), Part::Content(more)) => so_far.push_str(&more),
+                (Some(Part::Content(so_far)), Part::Content(more))
+                | (Some(Part::Reasoning(so_far)), Part::Reasoning(more)) => so_far.push_str(&more),
+                (
+                    Some(Part::CallArguments { index, json }),
+                    Part::CallArguments {
+                        index: of,
+                        json: more,
+                    },
+                ) if *index == of => json.push_str(&more),
                 (_, part) => self.parts.push(part),
             }
         }
@@ -45,9 +53,34 @@ impl Collected {
     /// All content, joined.
     pub fn content(&self) -> String {
         let text = |part: &Part| match part {
-            Part::Content(text) => text.clone(),
+            Part::Content(text) => Some(text.clone()),
+            _ => None,
         };
-        self.parts.iter().map(text).collect()
+        self.parts.iter().filter_map(text).collect()
+    }
+
+    /// All reasoning, joined.
+    pub fn reasoning(&self) -> String {
+        let text = |part: &Part| match part {
+            Part::Reasoning(text) => Some(text.clone()),
+            _ => None,
+        };
+        self.parts.iter().filter_map(text).collect()
+    }
+
+    /// The calls that are complete: name and arguments.
+    pub fn calls(&self) -> Vec<(&str, &str)> {
+        let mut calls = Vec::new();
+        let mut begun = ("", "");
+        for part in &self.parts {
+            match part {
+                Part::CallBegin { name, .. } => begun = (name, ""),
+                Part::CallArguments { json, .. } => begun.1 = json,
+                Part::CallEnd { .. } => calls.push(begun),
+                Part::Content(_) | Part::Reasoning(_) => {}
+            }
+        }
+        calls
     }
 
     /// How it ended.

@@ -20,5 +20,5 @@ pub mod output;
 
 pub use folder::{FolderError, FolderText};
 pub use stream::{Pushed, TextStream};
-pub use template::{ChatTemplate, Conversation, PromptEnding, Rendered, TemplateError};
+pub use template::{ChatTemplate, Conversation, PromptEnding, Rendered, TemplateError, ToolsShown};
 pub use tokenizer::{SpecialText, TextEnds, TokenId, Tokenizer, TokenizerError};

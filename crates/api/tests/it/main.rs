@@ -11,6 +11,7 @@ const LIMITS: api::Limits = api::Limits {
     num_prompts_max: 4,
     num_logit_biases_max: 16,
     num_stop_token_ids_max: 4,
+    num_tools_max: 4,
     num_allowed_token_ids_max: 4,
     num_bad_words_max: 4,
     bad_word_bytes_max: 32,

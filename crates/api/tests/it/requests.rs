@@ -53,7 +53,7 @@ fn a_bad_message_is_named_with_its_path() {
         ),
         (
             r#"[{"role":"assistant","content":"x","tool_calls":[{}]}]"#,
-            "messages[0].tool_calls",
+            "messages[0].tool_calls[0].function.name",
         ),
     ] {
         let error = messages(body).expect_err(body);

@@ -136,6 +136,8 @@ pub enum Grammar {
     Lark(String),
     /// A grammar in llama.cpp's GBNF, from its rule `root`.
     Gbnf(String),
+    /// As [`Grammar::Lark`], made by the caller itself around schemas that went through [`part_schema`].
+    Parts(String),
 }
 
 impl Grammar {
@@ -167,9 +169,27 @@ pub struct Form {
     pub grammar: Grammar,
     /// How JSON documents are spaced.
     pub white_space: WhiteSpace,
-    /// Free text comes first, up to and including this text or control token (`</think>`), and then
-    /// some white space.
-    pub after: Option<String>,
+    /// What may stand before it.
+    pub lead: Lead,
+}
+
+/// What may stand before a grammar's part of an answer. Markers are texts or names of control tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Lead {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Free text, up to and including this marker (`</think>`), and then some white space.
+    Through(String),
+    /// The same between two markers, or nothing: the model decides.
+    Block {
+        /// `<think>`.
+        open: String,
+        /// `</think>`.
+        close: String,
+    },
+    /// Free text. Where this marker is in it the grammar must follow; without it the answer is free to its end.
+    Unless(String),
 }
 
 /// Makes constraints for one vocabulary. Cheap to build: the trie of the vocabulary is made when it is
@@ -350,10 +370,9 @@ struct Source {
 impl Source {
     fn of(form: &Form, limits: &Limits, factory: &ParserFactory) -> Result<Source, CompileError> {
         let mut grammars = vec![grammar_of(form, limits)?];
-        if let Some(end) = &form.after {
+        let control_token = |marker: &str| factory.tok_env().tok_trie().get_special_token(marker);
+        if let Some(lark) = lead_in(&form.lead, control_token) {
             grammars[0].name = Some("answer".to_owned());
-            let control_token = factory.tok_env().tok_trie().get_special_token(end);
-            let lark = behind(end, control_token);
             grammars.insert(0, GrammarWithLexer::from_lark(lark));
         }
         let key = serde_json::to_string(&grammars).expect("texts and JSON values are JSON");
@@ -381,6 +400,16 @@ fn grammar_of(form: &Form, limits: &Limits) -> Result<GrammarWithLexer, CompileE
             pattern::expect_sound(text, limits)?;
             GrammarWithLexer::from_lark(text.clone())
         }
+        Grammar::Parts(text) if text.len() > limits.schema_bytes_max => {
+            let max = limits.schema_bytes_max;
+            return Err(CompileError::TooComplex {
+                reason: format!(
+                    "all schemas together have {} bytes, at most {max} are allowed",
+                    text.len()
+                ),
+            });
+        }
+        Grammar::Parts(text) => GrammarWithLexer::from_lark(text.clone()),
         Grammar::Gbnf(text) => {
             pattern::expect_bounded(text, limits)?;
             GrammarWithLexer::from_lark(gbnf::to_lark(text, limits)?)
@@ -388,14 +417,60 @@ fn grammar_of(form: &Form, limits: &Limits) -> Result<GrammarWithLexer, CompileE
     })
 }
 
-/// Free text up to `end`, a little white space, and then the grammar `answer`.
-fn behind(end: &str, control_token: Option<u32>) -> String {
-    let space = "SPACE: /[ \\n]{0,8}/\n";
-    match control_token {
-        Some(id) => format!("start: /(?s:.*)/ <[{id}]> SPACE @answer\n{space}"),
-        None => {
-            let end = Value::from(end);
-            format!("start: thinking SPACE @answer\nthinking[suffix={end}]: /(?s:.*)/\n{space}")
+/// A text as a regular expression that matches it.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for letter in text.chars() {
+        if letter.is_ascii_punctuation() {
+            escaped.push('\\');
         }
+        escaped.push(letter);
     }
+    escaped
+}
+
+/// The schema of a part of a grammar (`%json`): checked, tidied, and spaced as [`WhiteSpace::Short`].
+///
+/// # Errors
+///
+/// [`CompileError::Schema`], naming the path of what cannot be enforced; [`CompileError::TooComplex`].
+pub fn part_schema(schema: &Value, limits: &Limits) -> Result<Value, CompileError> {
+    let tidied = schema::tidy(schema, limits)?;
+    Ok(schema::with_options(tidied, WhiteSpace::Short))
+}
+
+/// What stands before the grammar `answer`, as a grammar of its own.
+fn lead_in(lead: &Lead, control_token: impl Fn(&str) -> Option<u32>) -> Option<String> {
+    let start = match lead {
+        Lead::Nothing => return None,
+        Lead::Through(_) => "start: lead SPACE @answer",
+        Lead::Block { open, .. } => {
+            let open = match control_token(open) {
+                Some(id) => format!("<[{id}]>"),
+                None => Value::from(open.as_str()).to_string(),
+            };
+            &format!("start: ({open} lead SPACE)? @answer")
+        }
+        Lead::Unless(_) => "start: lead SPACE @answer | FREE",
+    };
+    let (Lead::Through(end) | Lead::Block { close: end, .. } | Lead::Unless(end)) = lead else {
+        return None;
+    };
+    // A control token is never part of free text, so only a text has to be kept out of it.
+    let rules = match control_token(end) {
+        Some(id) => format!("lead: /(?s:.*)/ <[{id}]>\nFREE: /(?s:.*)/\n"),
+        None => {
+            let text = Value::from(end.as_str());
+            let escaped = escaped(end);
+            format!(
+                "lead[suffix={text}]: /(?s:.*)/\nFREE: /(?s:.*)/ & ~/(?s:.*){escaped}(?s:.*)/\n"
+            )
+        }
+    };
+    let rules = match lead {
+        Lead::Unless(_) => rules,
+        // A rule that nothing refers to is an error in some versions.
+        _ => rules.lines().next().unwrap_or_default().to_owned() + "\n",
+    };
+    Some(format!("{start}\n{rules}SPACE: /[ \\n]{{0,8}}/\n"))
 }

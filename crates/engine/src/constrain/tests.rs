@@ -52,7 +52,7 @@ fn form(grammar: Grammar) -> Form {
     Form {
         grammar,
         white_space: WhiteSpace::Short,
-        after: None,
+        lead: Lead::Nothing,
     }
 }
 
@@ -499,7 +499,7 @@ ws ::= | " " | "\n" [ \t]{0,20}
 #[test]
 fn thinking_comes_first_and_is_free() {
     let form = Form {
-        after: Some("</think>".to_owned()),
+        lead: Lead::Through("</think>".to_owned()),
         ..schema(json!({"type": "integer"}))
     };
     lets_through(&form, &["well {1} <think>\n</think>\n\n42", "</think>7"]);
@@ -509,7 +509,7 @@ fn thinking_comes_first_and_is_free() {
 #[test]
 fn a_control_token_can_end_the_thinking() {
     let form = Form {
-        after: Some("<tool_call>".to_owned()),
+        lead: Lead::Through("<tool_call>".to_owned()),
         ..schema(json!({"type": "integer"}))
     };
     let mut constraint = compile(&form);
@@ -518,6 +518,38 @@ fn a_control_token_can_end_the_thinking() {
     assert!(is_allowed(&mut constraint, control), "the token itself");
     constraint.accept(TokenId(control)).expect("allowed");
     assert!(matches!(feed(&mut constraint, "42"), Complete));
+}
+
+#[test]
+fn a_block_of_thinking_may_come_first_or_not() {
+    let form = Form {
+        lead: Lead::Block {
+            open: "<think>".to_owned(),
+            close: "</think>".to_owned(),
+        },
+        ..schema(json!({"type": "integer"}))
+    };
+    lets_through(&form, &["42", "<think>well {1}</think>\n\n42"]);
+    keeps_out(&form, &["well 42", "<think>42", "<think>x</think>no"]);
+}
+
+#[test]
+fn free_text_is_free_until_a_marker_that_the_form_must_follow() {
+    let text = Lead::Unless("[CALLS]".to_owned());
+    let control = Lead::Unless("<tool_call>".to_owned());
+    for lead in [text, control] {
+        let form = Form {
+            lead,
+            ..schema(json!({"type": "integer"}))
+        };
+        lets_through(&form, &["anything [at] all", "{\"a\": 1}"]);
+    }
+    let form = Form {
+        lead: Lead::Unless("[CALLS]".to_owned()),
+        ..schema(json!({"type": "integer"}))
+    };
+    lets_through(&form, &["let me see. [CALLS] 42"]);
+    keeps_out(&form, &["[CALLS]no", "see [CALLS]", "[CALLS]4 2"]);
 }
 
 #[test]

@@ -260,7 +260,7 @@ fn a_real_model_keeps_to_a_schema_alone_and_in_company() {
     let form = Form {
         grammar: Grammar::JsonSchema(schema),
         white_space: WhiteSpace::Short,
-        after: None,
+        lead: engine::constrain::Lead::Nothing,
     };
     let constraint = compiler.compile(&form).expect("a schema that is followed");
     let asked = |temperature: f32, seed: u64| {

@@ -19,23 +19,24 @@
 use std::sync::Arc;
 
 use api::answer::{
-    ChatChoice, ChatChunkChoice, ChatMessage, Delta, Document, DocumentExtras, FinishReason, Never,
-    Object, StopReason, Timings, Usage, UsageField,
+    CalledFunction, ChatChoice, ChatChunkChoice, ChatMessage, Delta, Document, DocumentExtras,
+    FinishReason, Never, Object, StopReason, Timings, ToolCall, ToolCallDelta, Usage, UsageField,
 };
 use api::chat::ChatRequest;
 use api::logprobs::ChatLogprobs;
 use api::params::StreamUsage;
 use api::report::{Report, Told};
+use uuid::Uuid;
 
+use crate::admit::Admitted;
 use crate::answer::{Ask, Desk, Identity, Mode, Prepared};
 use crate::choices::{Ended, News};
-use crate::demand::Demand;
 use crate::dialect::prompt::{PromptFacts, told_tokens};
 use crate::dialect::timings::Meter;
 use crate::dialect::{Dialect, choice_index, to_json, usage_so_far};
 use crate::errors::Refusal;
 use crate::naming::Naming;
-use crate::parse::{OutputParser, Part};
+use crate::parse::Part;
 use crate::stream::Out;
 use crate::whole::Collected;
 
@@ -46,7 +47,11 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     shared.note_unknown(&request.unknown);
     let generation = &request.generation;
     let model = shared.served_name(generation.model.as_deref())?;
-    let sequence = desk.admission().chat(&request)?;
+    let Admitted {
+        request: sequence,
+        parser,
+        demand,
+    } = desk.admission().chat(&request)?;
     let (mode, usage) = Mode::of(generation.delivery);
     let report = generation.report;
     let dialect = Chat {
@@ -62,14 +67,15 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         },
         report,
         meter: Meter::default(),
+        call_ids: CallIds::default(),
     };
     Ok(Prepared {
         ask: Ask {
             requests: vec![sequence],
             answers: generation.answers,
-            parser: OutputParser,
+            parser,
             matched_stop: generation.ending.matched_stop,
-            demand: Demand::of(generation.constraint.as_ref()),
+            demand,
         },
         dialect: Box::new(dialect),
         mode,
@@ -87,6 +93,7 @@ struct Chat {
     naming: Naming,
     report: Report,
     meter: Meter,
+    call_ids: CallIds,
 }
 
 /// What a chunk says of its choice.
@@ -138,6 +145,105 @@ impl Chat {
     }
 }
 
+/// What a part adds to a choice; the end of a call adds nothing.
+fn delta_of<'a>(part: &'a Part, call_id: &'a str) -> Option<Delta<'a>> {
+    let call = |index: &usize, id, name: Option<&'a str>, arguments| ToolCallDelta {
+        index: *index,
+        id,
+        kind: name.map(|_| "function"),
+        function: CalledFunction { name, arguments },
+    };
+    let nothing = Delta::default();
+    match part {
+        Part::Content(text) => Some(Delta {
+            content: Some(text),
+            ..nothing
+        }),
+        Part::Reasoning(text) => Some(Delta {
+            reasoning: Some(text),
+            reasoning_content: Some(text),
+            ..nothing
+        }),
+        Part::CallBegin { index, name } => Some(Delta {
+            tool_calls: Some([call(index, Some(call_id), Some(name), "")]),
+            ..nothing
+        }),
+        Part::CallArguments { index, json } => Some(Delta {
+            tool_calls: Some([call(index, None, None, json)]),
+            ..nothing
+        }),
+        Part::CallEnd { .. } => None,
+    }
+}
+
+/// Makes the ids of calls.
+#[derive(Debug, Default)]
+pub(crate) struct CallIds;
+
+impl CallIds {
+    /// Nine letters and digits: Mistral's templates want just that, and to the others it is all the same.
+    pub(crate) fn new_id(&self) -> String {
+        const NUM_LETTERS: usize = 9;
+        let letters = Uuid::new_v4().simple().to_string();
+        letters[..NUM_LETTERS].to_owned()
+    }
+
+    /// All that a choice says, in whole texts.
+    fn texts(&self, choice: &Collected) -> Texts {
+        let call = |(name, arguments): (&str, &str)| Call {
+            id: self.new_id(),
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        };
+        Texts {
+            content: choice.content(),
+            reasoning: choice.reasoning(),
+            calls: choice.calls().into_iter().map(call).collect(),
+        }
+    }
+}
+
+/// All that a choice says.
+struct Texts {
+    content: String,
+    reasoning: String,
+    calls: Vec<Call>,
+}
+
+struct Call {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Call {
+    fn told(&self) -> ToolCall<'_> {
+        ToolCall {
+            id: &self.id,
+            kind: "function",
+            function: CalledFunction {
+                name: Some(&self.name),
+                arguments: &self.arguments,
+            },
+        }
+    }
+}
+
+impl Texts {
+    fn message(&self) -> ChatMessage<'_> {
+        let reasoning = Some(self.reasoning.as_str()).filter(|text| !text.is_empty());
+        let is_silent = self.content.is_empty() && !self.calls.is_empty();
+        ChatMessage {
+            role: "assistant",
+            content: (!is_silent).then_some(self.content.as_str()),
+            refusal: Never,
+            reasoning,
+            reasoning_content: reasoning,
+            tool_calls: self.calls.iter().map(Call::told).collect(),
+        }
+    }
+}
+
 impl Dialect for Chat {
     fn open(&mut self, usage: Usage, out: &mut Out) {
         for idx in 0..self.num_choices {
@@ -145,6 +251,7 @@ impl Dialect for Chat {
                 delta: Delta {
                     role: Some("assistant"),
                     content: Some(""),
+                    ..Delta::default()
                 },
                 ..Said::default()
             };
@@ -176,12 +283,15 @@ impl Dialect for Chat {
             false => &news.parts[..],
         };
         for part in parts {
-            let Part::Content(text) = part;
+            let id = match part {
+                Part::CallBegin { .. } => self.call_ids.new_id(),
+                _ => String::new(),
+            };
+            let Some(delta) = delta_of(part, &id) else {
+                continue;
+            };
             let said = Said {
-                delta: Delta {
-                    role: None,
-                    content: Some(text),
-                },
+                delta,
                 // With the first part: the tokens are not told apart by part.
                 logprobs: logprobs.take(),
                 token_ids: token_ids.take(),
@@ -241,14 +351,13 @@ impl Dialect for Chat {
             let logprobs = choices.first()?.prompt_logprobs.as_ref()?;
             Some(self.naming.prompt(logprobs, num_top))
         });
-        let texts: Vec<String> = choices.iter().map(Collected::content).collect();
+        let texts: Vec<Texts> = choices
+            .iter()
+            .map(|choice| self.call_ids.texts(choice))
+            .collect();
         let choice = |(idx, choice): (usize, &Collected)| ChatChoice {
             index: choice_index(idx),
-            message: ChatMessage {
-                role: "assistant",
-                content: &texts[idx],
-                refusal: Never,
-            },
+            message: texts[idx].message(),
             logprobs: self
                 .report
                 .logprobs

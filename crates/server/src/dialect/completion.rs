@@ -69,7 +69,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         ask: Ask {
             requests,
             answers,
-            parser: OutputParser,
+            parser: OutputParser::default(),
             matched_stop: generation.ending.matched_stop,
             demand: Demand::of(generation.constraint.as_ref()),
         },
@@ -235,7 +235,11 @@ impl Dialect for Completion {
         let text: String = news
             .parts
             .iter()
-            .map(|Part::Content(text)| text.as_str())
+            .filter_map(|part| match part {
+                Part::Content(text) => Some(text.as_str()),
+                // Raw text has no other parts.
+                _ => None,
+            })
             .collect();
         if text.is_empty() && logprobs.is_none() && token_ids.is_none() {
             return;

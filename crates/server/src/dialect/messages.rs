@@ -16,14 +16,14 @@ use api::messages::answer::{
     Block, BlockDelta, ErrorObject, Event, Message, MessageDelta, StopReason,
 };
 use api::messages::{Purpose, parse};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::answer::{Ask, Desk, Mode, Prepared};
 use crate::choices::{Ended, News};
-use crate::demand::Demand;
 use crate::dialect::{Dialect, to_json};
 use crate::errors::Refusal;
-use crate::parse::{OutputParser, Part};
+use crate::parse::Part;
 use crate::stream::Out;
 use crate::whole::Collected;
 
@@ -33,7 +33,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     let request = parse(body, Purpose::Answer, &shared.config.limits.request)?;
     shared.note_unknown(&request.unknown);
     let model = shared.served_name(request.generation.model.as_deref())?;
-    let requests = vec![desk.admission().chat(&request)?];
+    let admitted = desk.admission().chat(&request)?;
     let (mode, _usage) = Mode::of(request.generation.delivery);
     let dialect = Messages {
         id: format!("msg_{}", Uuid::new_v4().simple()),
@@ -44,11 +44,11 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     };
     Ok(Prepared {
         ask: Ask {
-            requests,
+            requests: vec![admitted.request],
             answers: request.generation.answers,
-            parser: OutputParser,
+            parser: admitted.parser,
             matched_stop: request.generation.ending.matched_stop,
-            demand: Demand::of(request.generation.constraint.as_ref()),
+            demand: admitted.demand,
         },
         dialect: Box::new(dialect),
         mode,
@@ -70,6 +70,9 @@ struct Messages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Text,
+    Thinking,
+    /// Which call.
+    Call(usize),
 }
 
 impl Messages {
@@ -123,6 +126,7 @@ impl Messages {
 fn stop_reason(ended: &Ended) -> StopReason {
     match (ended.reason, &ended.stop_reason) {
         (FinishReason::Length, _) => StopReason::MaxTokens,
+        (FinishReason::ToolCalls, _) => StopReason::ToolUse,
         (_, Some(Matched::Text(_))) => StopReason::StopSequence,
         (_, _) => StopReason::EndTurn,
     }
@@ -142,6 +146,21 @@ fn text_block(text: &str) -> Block<'_> {
     }
 }
 
+fn thinking_block(thinking: &str) -> Block<'_> {
+    Block::Thinking {
+        thinking,
+        signature: "",
+    }
+}
+
+fn call_block<'a>(id: &'a str, name: &'a str, input: Value) -> Block<'a> {
+    Block::ToolUse { id, name, input }
+}
+
+fn new_call_id() -> String {
+    format!("toolu_{}", Uuid::new_v4().simple())
+}
+
 fn tell(event: &Event<'_>, out: &mut Out) {
     out.event(event.name(), event);
 }
@@ -154,9 +173,25 @@ impl Dialect for Messages {
 
     fn news(&mut self, _idx: usize, news: News, _usage: Usage, out: &mut Out) {
         for part in &news.parts {
-            let Part::Content(text) = part;
-            Messages::open(self, Open::Text, text_block(""), out);
-            self.delta(BlockDelta::TextDelta { text }, out);
+            match part {
+                Part::Content(text) => {
+                    Messages::open(self, Open::Text, text_block(""), out);
+                    self.delta(BlockDelta::TextDelta { text }, out);
+                }
+                Part::Reasoning(thinking) => {
+                    Messages::open(self, Open::Thinking, thinking_block(""), out);
+                    self.delta(BlockDelta::ThinkingDelta { thinking }, out);
+                }
+                Part::CallBegin { index, name } => {
+                    let id = new_call_id();
+                    let block = call_block(&id, name, Value::Object(Map::new()));
+                    Messages::open(self, Open::Call(*index), block, out);
+                }
+                Part::CallArguments { json, .. } => {
+                    self.delta(BlockDelta::InputJsonDelta { partial_json: json }, out);
+                }
+                Part::CallEnd { .. } => self.close_block(out),
+            }
         }
     }
 
@@ -192,11 +227,24 @@ impl Dialect for Messages {
 
     fn document(&mut self, choices: Vec<Collected>, usage: Usage) -> Vec<u8> {
         let choice = choices.first().expect("a message is one choice");
-        let blocks = choice.parts.iter().map(|part| {
-            let Part::Content(text) = part;
-            text_block(text)
-        });
-        let message = self.message(blocks.collect(), choice.ended.as_ref(), usage);
+        let calls = choice.calls();
+        let ids: Vec<String> = calls.iter().map(|_| new_call_id()).collect();
+        let mut called = calls.iter().zip(&ids);
+        let mut blocks = Vec::new();
+        for part in &choice.parts {
+            match part {
+                Part::Content(text) => blocks.push(text_block(text)),
+                Part::Reasoning(thinking) => blocks.push(thinking_block(thinking)),
+                Part::CallEnd { .. } => {
+                    let (&(name, arguments), id) = called.next().expect("each end is of one call");
+                    // They were checked to be an object.
+                    let input = serde_json::from_str(arguments).unwrap_or_default();
+                    blocks.push(call_block(id, name, input));
+                }
+                Part::CallBegin { .. } | Part::CallArguments { .. } => {}
+            }
+        }
+        let message = self.message(blocks, choice.ended.as_ref(), usage);
         to_json(&message)
     }
 }

@@ -45,8 +45,8 @@ fn count_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Respons
         limits,
         arrived: Instant::now(),
     };
-    let (messages, turn) = (&request.messages, request.turn);
-    let tokens = admission.encode_chat(messages, turn, &request.template_variables)?;
+    let rendered = admission.render_chat(&request)?;
+    let tokens = serving.tokenizer.encode_chat(&rendered);
     let count = TokenCount {
         input_tokens: tokens.len() as u64,
     };

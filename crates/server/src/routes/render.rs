@@ -62,7 +62,7 @@ async fn at_desk(
 fn render_chat(desk: &Desk, body: &[u8]) -> Result<Response, Refusal> {
     let request = ChatRequest::parse(body, &desk.shared.config.limits.request)?;
     desk.shared.note_unknown(&request.unknown);
-    let sequence = desk.admission().chat(&request)?;
+    let sequence = desk.admission().chat(&request)?.request;
     let rendered = rendered(desk, "chatcmpl", &request.generation, &sequence)?;
     Ok(Json(rendered).into_response())
 }
@@ -83,9 +83,7 @@ fn apply(desk: &Desk, body: &[u8]) -> Result<Response, Refusal> {
     desk.shared.note_unknown(&request.unknown);
     desk.shared
         .served_name(request.generation.model.as_deref())?;
-    let rendered =
-        desk.admission()
-            .render(&request.messages, request.turn, &request.template_variables)?;
+    let rendered = desk.admission().render_chat(&request)?;
     Ok(Json(AppliedTemplate {
         prompt: rendered.text,
     })

@@ -26,3 +26,4 @@ mod responses;
 mod several;
 mod streaming;
 mod tokenize;
+mod tools; // calls of functions, demanded and free

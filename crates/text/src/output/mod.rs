@@ -41,7 +41,7 @@ mod grammar;
 #[cfg(test)]
 mod tests;
 
-pub use grammar::{CallRules, Parallel};
+pub use grammar::{CallPlace, CallRules, Parallel};
 pub use parser::{OutputParser, Wanted};
 
 /// A piece of an answer, of one kind.

@@ -282,25 +282,38 @@ fn a_grammar_has_the_markers_and_the_schema_of_every_tool() {
         ("g".to_owned(), serde_json::json!({})),
     ];
     let quoted = |marker: &str| format!("{marker:?}");
-    let rules = CallRules {
-        tools: &tools,
-        parallel: Parallel::Several,
+    let rules = |syntax, parallel, tools| CallRules {
+        tools,
+        parallel,
+        syntax,
     };
-    let lark = rules.lark(CallSyntax::Hermes, quoted);
+    let lark = rules(CallSyntax::Hermes, Parallel::Several, &tools).lark(CallPlace::Whole, quoted);
     assert!(
-        lark.starts_with(r#"start: "<tool_call>" "\n" call"#),
+        lark.starts_with(r#"start: "<tool_call>" "\n" call "\n" "</tool_call>" ("\n""#),
         "{lark}"
     );
-    assert!(lark.contains(r#"{"const":"f"}"#), "{lark}");
-    assert!(lark.contains(r#"{"const":"g"}"#), "{lark}");
-    let one = CallRules {
-        tools: &tools[..1],
-        parallel: Parallel::One,
-    };
-    assert!(!one.lark(CallSyntax::Mistral, quoted).contains("anyOf"));
     assert!(
-        one.lark(CallSyntax::Llama3, quoted)
-            .contains(r#""parameters""#)
+        lark.contains(r#"call1: "{\"name\": \"g\", \"arguments\": " arguments1 "}""#),
+        "{lark}"
+    );
+    assert!(
+        lark.contains(r#"arguments0: %json {"type":"object"}"#),
+        "{lark}"
+    );
+    let one = rules(CallSyntax::Llama3, Parallel::One, &tools[..1]);
+    assert!(
+        one.lark(CallPlace::Whole, quoted)
+            .starts_with("start: call\n")
+    );
+    assert!(
+        one.lark(CallPlace::Whole, quoted)
+            .contains(r#"\"parameters\""#)
+    );
+    let after = rules(CallSyntax::Mistral, Parallel::One, &tools[..1]);
+    assert!(
+        !after
+            .lark(CallPlace::AfterOpener, quoted)
+            .contains("TOOL_CALLS")
     );
 }
 
@@ -536,10 +549,11 @@ fn a_grammar_of_channels_has_a_header_for_every_tool() {
     let rules = CallRules {
         tools: &tools,
         parallel: Parallel::One,
+        syntax: CallSyntax::Channels,
     };
-    let lark = rules.lark(CallSyntax::Channels, |marker| marker.to_owned());
-    let expected = "start: call0\ncall0: <|channel|> \"commentary to=functions.f \" <|constrain|> \"json\" <|message|> arguments0\n";
-    assert!(lark.starts_with(expected), "{lark}");
+    let lark = rules.lark(CallPlace::Whole, |marker| marker.to_owned());
+    let expected = "call0: <|channel|> \"commentary to=functions.f \" <|constrain|> \"json\" <|message|> arguments0\n";
+    assert!(lark.contains(expected), "{lark}");
 }
 
 const PIECES: &[&str] = &[

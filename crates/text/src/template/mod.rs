@@ -22,6 +22,7 @@ mod tags;
 mod bounds;
 mod keep;
 
+use crate::output::OutputSyntax;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -131,6 +132,15 @@ pub enum PromptEnding {
     WithinFinalMessage,
 }
 
+/// Whether a conversation shows tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolsShown {
+    /// None.
+    None,
+    /// At least one.
+    Some,
+}
+
 /// A compiled template. Shared freely between threads.
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -140,6 +150,8 @@ pub struct ChatTemplate {
     constants: Map<String, Value>,
     guard: ControlGuard,
     shape: MessageShape,
+    syntax: OutputSyntax,
+    reads_tools: bool,
 }
 
 impl fmt::Debug for ChatTemplate {
@@ -183,6 +195,8 @@ impl ChatTemplate {
             constants,
             guard: ControlGuard::new(control_texts, source),
             shape: MessageShape::AS_GIVEN,
+            syntax: OutputSyntax::detect(source),
+            reads_tools: source.contains("tools"),
         };
         template.shape = MessageShape::probe(|messages| {
             let variables = template.variables(messages.to_vec(), AddPrompt::No, &Map::new());
@@ -207,6 +221,31 @@ impl ChatTemplate {
     pub fn with_tool_use(mut self, template: ChatTemplate) -> ChatTemplate {
         self.for_tools = Some(Box::new(template));
         self
+    }
+
+    /// The syntax of answers that the template teaches, to a conversation with tools or without.
+    pub fn output_syntax(&self, tools: ToolsShown) -> OutputSyntax {
+        match &self.for_tools {
+            Some(for_tools) if tools == ToolsShown::Some => for_tools.syntax,
+            _ => self.syntax,
+        }
+    }
+
+    /// The same template, with another syntax of answers than the one it shows.
+    pub fn with_output_syntax(
+        mut self,
+        change: impl Fn(OutputSyntax) -> OutputSyntax,
+    ) -> ChatTemplate {
+        self.syntax = change(self.syntax);
+        if let Some(for_tools) = &mut self.for_tools {
+            for_tools.syntax = change(for_tools.syntax);
+        }
+        self
+    }
+
+    /// Whether the template shows tools to the model.
+    pub fn reads_tools(&self) -> bool {
+        self.for_tools.is_some() || self.reads_tools
     }
 
     /// Renders a conversation.

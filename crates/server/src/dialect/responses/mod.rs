@@ -20,7 +20,7 @@ pub(crate) mod background; // nobody listens
 
 use std::sync::Arc;
 
-use api::answer::{Empty, FinishReason, Usage};
+use api::answer::{Empty, FinishReason, Never, Usage};
 use api::responses::answer::{
     ContentPart, Event, Happened, IncompleteDetails, OutputItem, Response, ResponseError, Status,
     Subject,
@@ -32,11 +32,10 @@ use uuid::Uuid;
 
 use crate::answer::{Ask, Desk, Mode};
 use crate::choices::{Ended, News};
-use crate::demand::Demand;
 use crate::dialect::{Dialect, to_json};
 use crate::errors::Refusal;
 use crate::kept::{Conversation, NotFinished};
-use crate::parse::{OutputParser, Part};
+use crate::parse::Part;
 use crate::state::{Shared, unix_seconds};
 use crate::stream::Out;
 use crate::whole::Collected;
@@ -62,15 +61,15 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     shared.note_unknown(&chat.unknown);
     let model = shared.served_name(chat.generation.model.as_deref())?;
     let admitted = desk.admission().chat(&chat);
-    let request = admitted.map_err(|refusal| refusal.renamed(own_name))?;
+    let admitted = admitted.map_err(|refusal| refusal.renamed(own_name))?;
     let num_earlier = items.len();
     items.extend(terms.input.iter().cloned().map(with_id));
     let subject = Subject {
         id: new_id("resp"),
         created_at: unix_seconds(),
         model: model.to_owned(),
-        temperature: told(request.sampling.temperature),
-        top_p: told(request.sampling.top_p),
+        temperature: told(admitted.request.sampling.temperature),
+        top_p: told(admitted.request.sampling.top_p),
     };
     let status = match terms.attendance {
         Attendance::Attended => Status::InProgress,
@@ -90,11 +89,11 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     Ok(Prepared {
         attendance: dialect.terms.attendance,
         ask: Ask {
-            requests: vec![request],
+            requests: vec![admitted.request],
             answers: chat.generation.answers,
-            parser: OutputParser,
+            parser: admitted.parser,
             matched_stop: chat.generation.ending.matched_stop,
-            demand: Demand::of(chat.generation.constraint.as_ref()),
+            demand: admitted.demand,
         },
         dialect,
         mode,
@@ -158,6 +157,8 @@ pub(crate) struct Responses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Text,
+    Reasoning,
+    Call,
 }
 
 impl Responses {
@@ -219,6 +220,74 @@ impl Responses {
         self.open = Some(Open::Text);
     }
 
+    /// More of what is thought.
+    fn add_reasoning(&mut self, delta: &str, out: &mut Out) {
+        if self.open != Some(Open::Reasoning) {
+            self.close_item(Status::Completed, out);
+            self.response.output.push(OutputItem::Reasoning {
+                id: new_id("rs"),
+                summary: Empty,
+                content: Vec::new(),
+                encrypted_content: Never,
+                status: Status::InProgress,
+            });
+            self.tell_item("response.output_item.added", out);
+            let (_, item) = last(&mut self.response.output);
+            let OutputItem::Reasoning { content, .. } = item else {
+                unreachable!("it was just pushed")
+            };
+            let text = String::new();
+            content.push(ContentPart::ReasoningText { text });
+            self.tell_part("response.content_part.added", out);
+            self.open = Some(Open::Reasoning);
+        }
+        let (output_index, item) = last(&mut self.response.output);
+        let OutputItem::Reasoning { id, content, .. } = item else {
+            unreachable!("reasoning was opened")
+        };
+        let Some(ContentPart::ReasoningText { text }) = content.first_mut() else {
+            unreachable!("with its text")
+        };
+        text.push_str(delta);
+        let happened = Happened::ReasoningDelta {
+            item_id: id,
+            output_index,
+            content_index: 0,
+            delta,
+        };
+        let kind = "response.reasoning_text.delta";
+        tell(&mut self.num_events, kind, happened, out);
+    }
+
+    fn open_call(&mut self, name: &str, out: &mut Out) {
+        self.close_item(Status::Completed, out);
+        self.response.output.push(OutputItem::FunctionCall {
+            id: new_id("fc"),
+            call_id: new_id("call"),
+            name: name.to_owned(),
+            arguments: String::new(),
+            status: Status::InProgress,
+        });
+        self.tell_item("response.output_item.added", out);
+        self.open = Some(Open::Call);
+    }
+
+    /// More of a call's arguments.
+    fn add_arguments(&mut self, delta: &str, out: &mut Out) {
+        let (output_index, item) = last(&mut self.response.output);
+        let OutputItem::FunctionCall { id, arguments, .. } = item else {
+            unreachable!("a call was opened")
+        };
+        arguments.push_str(delta);
+        let happened = Happened::ArgumentsDelta {
+            item_id: id,
+            output_index,
+            delta,
+        };
+        let kind = "response.function_call_arguments.delta";
+        tell(&mut self.num_events, kind, happened, out);
+    }
+
     /// Nothing more of the last item comes.
     fn close_item(&mut self, end: Status, out: &mut Out) {
         if self.open.take().is_none() {
@@ -251,7 +320,43 @@ impl Responses {
                 );
                 self.tell_part("response.content_part.done", out);
             }
-            OutputItem::FunctionCall { .. } | OutputItem::Reasoning { .. } => {}
+            OutputItem::Reasoning {
+                id,
+                content,
+                status,
+                ..
+            } => {
+                *status = end;
+                let Some(ContentPart::ReasoningText { text }) = content.first() else {
+                    unreachable!("open reasoning has its text")
+                };
+                let happened = Happened::ReasoningDone {
+                    item_id: id,
+                    output_index,
+                    content_index: 0,
+                    text,
+                };
+                let kind = "response.reasoning_text.done";
+                tell(&mut self.num_events, kind, happened, out);
+                self.tell_part("response.content_part.done", out);
+            }
+            OutputItem::FunctionCall {
+                id,
+                name,
+                arguments,
+                status,
+                ..
+            } => {
+                *status = end;
+                let happened = Happened::ArgumentsDone {
+                    item_id: id,
+                    output_index,
+                    name,
+                    arguments,
+                };
+                let kind = "response.function_call_arguments.done";
+                tell(&mut self.num_events, kind, happened, out);
+            }
         }
         self.tell_item("response.output_item.done", out);
     }
@@ -343,8 +448,13 @@ impl Dialect for Responses {
 
     fn news(&mut self, _idx: usize, news: News, _usage: Usage, out: &mut Out) {
         for part in &news.parts {
-            let Part::Content(text) = part;
-            self.add_text(text, out);
+            match part {
+                Part::Content(text) => self.add_text(text, out),
+                Part::Reasoning(text) => self.add_reasoning(text, out),
+                Part::CallBegin { name, .. } => self.open_call(name, out),
+                Part::CallArguments { json, .. } => self.add_arguments(json, out),
+                Part::CallEnd { .. } => self.close_item(Status::Completed, out),
+            }
         }
     }
 
@@ -355,7 +465,7 @@ impl Dialect for Responses {
         }
         let end = match ended.reason {
             FinishReason::Length | FinishReason::Abort => Status::Incomplete,
-            FinishReason::Stop => Status::Completed,
+            FinishReason::Stop | FinishReason::ToolCalls => Status::Completed,
         };
         self.close_item(end, out);
         self.ended = Some(ended.reason);

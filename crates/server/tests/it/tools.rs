@@ -1,0 +1,216 @@
+//! Tools over HTTP: calls that are demanded, in each dialect and mode, and what is refused.
+//!
+//! The scripted model says the alphabet, so what makes it call is the grammar of the demand.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Running, Setup, chat, refusal};
+use crate::http::Frame;
+
+fn weather() -> Value {
+    json!({"type": "function", "function": {
+        "name": "get_weather",
+        "description": "Weather of a city",
+        "strict": true,
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Bonn"]}, "days": {"const": 3}},
+            "required": ["city", "days"],
+            "additionalProperties": false,
+        },
+    }})
+}
+
+fn now() -> Value {
+    json!({"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}, "additionalProperties": false}}})
+}
+
+fn with(more: Value) -> Value {
+    let mut body = chat();
+    let object = body.as_object_mut().expect("a request");
+    object.insert("max_tokens".to_owned(), json!(200));
+    object.extend(more.as_object().expect("fields").clone());
+    body
+}
+
+fn required() -> Value {
+    with(json!({"tools": [weather()], "tool_choice": "required", "parallel_tool_calls": false}))
+}
+
+fn answer(running: &Running, body: &Value) -> Value {
+    let reply = running.post("/v1/chat/completions", body);
+    let status = reply.status;
+    let answer = reply.json();
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+fn arguments(call: &Value) -> Value {
+    let text = call["function"]["arguments"].as_str().expect("a text");
+    serde_json::from_str(text).expect("arguments are JSON")
+}
+
+#[test]
+fn a_demanded_call_comes_whole_with_arguments_that_keep_to_their_schema() {
+    let running = Setup::new().with_endless_context().start();
+    let answer = answer(&running, &required());
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    assert_eq!(choice["message"]["content"], Value::Null);
+    let calls = choice["message"]["tool_calls"].as_array().expect("calls");
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0]["type"], "function");
+    assert_eq!(calls[0]["function"]["name"], "get_weather");
+    assert!(!calls[0]["id"].as_str().expect("an id").is_empty());
+    assert_eq!(arguments(&calls[0]), json!({"city": "Bonn", "days": 3}));
+}
+
+#[test]
+fn a_named_function_is_the_one_that_is_called() {
+    let running = Setup::new().with_endless_context().start();
+    let choice = json!({"type": "function", "function": {"name": "now"}});
+    let body = with(json!({"tools": [weather(), now()], "tool_choice": choice}));
+    let answer = answer(&running, &body);
+    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    assert_eq!(call["function"]["name"], "now");
+    assert_eq!(arguments(call), json!({}));
+}
+
+#[test]
+fn a_streamed_call_begins_with_its_name_and_goes_on_with_its_arguments() {
+    let running = Setup::new().with_endless_context().start();
+    let frames = running.stream("/v1/chat/completions", &required()).all();
+    let (mut heads, mut text, mut reasons) = (Vec::new(), String::new(), Vec::new());
+    for frame in &frames {
+        let Frame::Json(chunk) = frame else { continue };
+        let choice = &chunk["choices"][0];
+        assert!(
+            choice["delta"]["content"]
+                .as_str()
+                .is_none_or(str::is_empty),
+            "{chunk}"
+        );
+        if let Some(call) = choice["delta"]["tool_calls"].get(0) {
+            assert_eq!(call["index"], 0);
+            if call.get("id").is_some() {
+                heads.push(call["function"]["name"].clone());
+            }
+            text += call["function"]["arguments"]
+                .as_str()
+                .expect("always there");
+        }
+        reasons.extend(choice["finish_reason"].as_str().map(str::to_owned));
+    }
+    assert_eq!(heads, ["get_weather"]);
+    let arguments: Value = serde_json::from_str(&text).expect("the pieces are one document");
+    assert_eq!(arguments, json!({"city": "Bonn", "days": 3}));
+    assert_eq!(reasons, ["tool_calls"]);
+    assert_eq!(frames.last(), Some(&Frame::Done));
+}
+
+#[test]
+fn an_answer_cut_within_a_call_has_reached_its_limit_and_called_nothing() {
+    let running = Setup::new().with_endless_context().start();
+    let mut body = required();
+    body["max_tokens"] = json!(30);
+    let answer = answer(&running, &body);
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["choices"][0]["message"].get("tool_calls"), None);
+}
+
+#[test]
+fn tools_that_need_not_be_called_leave_the_answer_as_it_is() {
+    let running = Setup::new().with_endless_context().start();
+    for more in [
+        json!({"tools": [now()]}),
+        json!({"tools": [now()], "tool_choice": "auto"}),
+        json!({"tools": [now()], "tool_choice": "none"}),
+        json!({"tool_choice": "auto"}),
+    ] {
+        let answer = answer(&running, &with(more));
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], "stop");
+        assert!(
+            choice["message"]["content"]
+                .as_str()
+                .expect("a text")
+                .ends_with('z')
+        );
+        assert_eq!(choice["message"].get("tool_calls"), None);
+    }
+}
+
+#[test]
+fn calls_and_results_may_stand_in_the_history() {
+    let running = Setup::new().with_endless_context().start();
+    let body = with(json!({"tools": [now()], "messages": [
+        {"role": "user", "content": "when?"},
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
+    ]}));
+    answer(&running, &body);
+}
+
+/// Case F2.
+#[test]
+fn what_cannot_be_enforced_is_refused_with_its_place() {
+    let running = Setup::new().with_endless_context().start();
+    let mut tool = weather();
+    tool["function"]["parameters"]["properties"]["city"] =
+        json!({"$ref": "http://example.org/city"});
+    let refused = refusal(running.post("/v1/chat/completions", &with(json!({"tools": [tool]}))));
+    let param = refused.1.expect("a place");
+    assert!(
+        param.starts_with("tools[0].function.parameters.properties.city"),
+        "{param}"
+    );
+    for (more, place) in [
+        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (json!({"tool_choice": "required"}), "tool_choice"),
+        (
+            json!({"tools": [weather()], "tool_choice": "required", "response_format": {"type": "json_object"}}),
+            "response_format",
+        ),
+    ] {
+        let refused = refusal(running.post("/v1/chat/completions", &with(more)));
+        assert_eq!(refused.1.as_deref(), Some(place));
+    }
+    running.canary();
+}
+
+#[test]
+fn the_other_dialects_have_the_same_calls_in_their_own_words() {
+    let running = Setup::new().with_endless_context().start();
+    let schema = weather()["function"]["parameters"].clone();
+    let message = running.post(
+        "/v1/messages",
+        &json!({
+            "model": "tiny", "max_tokens": 200, "messages": [{"role": "user", "content": "x"}],
+            "tools": [{"name": "get_weather", "input_schema": schema.clone()}],
+            "tool_choice": {"type": "any", "disable_parallel_tool_use": true},
+        }),
+    );
+    let message = message.json();
+    assert_eq!(message["stop_reason"], "tool_use", "{message}");
+    assert_eq!(message["content"][0]["type"], "tool_use");
+    assert_eq!(
+        message["content"][0]["input"],
+        json!({"city": "Bonn", "days": 3})
+    );
+    let response = running.post("/v1/responses", &json!({
+        "input": "x", "max_output_tokens": 200, "parallel_tool_calls": false,
+        "tools": [{"type": "function", "name": "get_weather", "parameters": schema, "strict": true}],
+        "tool_choice": "required",
+    }));
+    let response = response.json();
+    assert_eq!(response["status"], "completed", "{response}");
+    let item = &response["output"][0];
+    assert_eq!(
+        (&item["type"], &item["name"]),
+        (&json!("function_call"), &json!("get_weather"))
+    );
+    let arguments: Value =
+        serde_json::from_str(item["arguments"].as_str().expect("a text")).expect("JSON");
+    assert_eq!(arguments, json!({"city": "Bonn", "days": 3}));
+}
