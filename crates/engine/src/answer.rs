@@ -365,12 +365,28 @@ impl Answer {
         });
     }
 
+    /// The text held back, and why the answer ends: a character that stays unfinished may complete a
+    /// stop string.
+    fn release(&mut self, reason: FinishReason) -> (String, FinishReason) {
+        match (self.text.finish(), reason) {
+            (Pushed::Text(text), reason) => (text, reason),
+            (
+                Pushed::Stopped { text, stop_idx },
+                FinishReason::Length | FinishReason::Stop(StopCause::EndToken),
+            ) => {
+                let matched = self.stop.strings[stop_idx].clone();
+                (text, FinishReason::Stop(StopCause::String(matched)))
+            }
+            (Pushed::Stopped { text, .. }, reason) => (text, reason),
+        }
+    }
+
     /// Ends the answer at `at`: tells the observer, then the reader.
     pub(crate) fn finish(mut self, reason: FinishReason, at: Instant, observer: &mut dyn Observer) {
-        let text = match reason {
+        let (text, reason) = match reason {
             // What follows a stop string is not part of the answer.
-            FinishReason::Stop(StopCause::String(_)) => String::new(),
-            _ => self.text.finish(),
+            FinishReason::Stop(StopCause::String(_)) => (String::new(), reason),
+            _ => self.release(reason),
         };
         let times = Times {
             num_preemptions: self.num_preemptions,

@@ -93,10 +93,10 @@ impl TextStream {
 
     /// Releases what is held back; an incomplete character becomes one U+FFFD.
     ///
-    /// That U+FFFD may itself complete a stop string; then the text before the match is returned.
-    pub fn finish(&mut self) -> String {
+    /// That U+FFFD may itself complete a stop string.
+    pub fn finish(&mut self) -> Pushed {
         if self.ended {
-            return String::new();
+            return Pushed::Text(String::new());
         }
         let searched = self.held.len();
         if !self.undecoded.is_empty() {
@@ -105,11 +105,11 @@ impl TextStream {
         }
         let mut text = match self.release(searched, |_| true) {
             Pushed::Text(text) => text,
-            Pushed::Stopped { text, .. } => return text,
+            stopped @ Pushed::Stopped { .. } => return stopped,
         };
         text.push_str(&std::mem::take(&mut self.held));
         self.ended = true;
-        text
+        Pushed::Text(text)
     }
 
     /// Moves whole characters to `held`. What can no longer become a character turns into U+FFFD at
@@ -251,7 +251,10 @@ mod tests {
             }
         }
         drawn.push('.');
-        drawn.push_str(&stream.finish());
+        match stream.finish() {
+            Pushed::Text(text) => drawn.push_str(&text),
+            Pushed::Stopped { text, stop_idx } => drawn.push_str(&format!("{text}!{stop_idx}")),
+        }
         drawn
     }
 
@@ -320,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_replacement_character_at_the_end_can_complete_a_stop_string() {
-        assert_eq!(trace(&["b\u{fffd}"], &[b"ab\xe2\x82"]), "[a].");
+        assert_eq!(trace(&["b\u{fffd}"], &[b"ab\xe2\x82"]), "[a].!0");
     }
 
     #[test]

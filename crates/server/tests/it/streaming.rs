@@ -196,6 +196,19 @@ fn a_stop_string_that_begins_inside_no_character_ends_between_characters() {
     );
 }
 
+/// Case A2: the limit ends the answer inside a character, whose replacement is the stop string.
+#[test]
+fn an_unfinished_character_can_complete_a_stop_string() {
+    let running = Setup::new().start();
+    let body = json!({"prompt": "E", "temperature": 0, "max_tokens": 2, "stop": "\u{fffd}"});
+    let streamed = same_as_whole(&running, &body);
+    assert_eq!((&*streamed.text, &*streamed.finish_reason), ("", "stop"));
+    let body = json!({"prompt": "E", "temperature": 0, "max_tokens": 2});
+    let streamed = same_as_whole(&running, &body);
+    let told = (&*streamed.text, &*streamed.finish_reason);
+    assert_eq!(told, ("\u{fffd}", "length"));
+}
+
 #[test]
 fn a_matched_stop_string_is_kept_when_asked_for_and_named() {
     let running = Setup::new().start();

@@ -70,7 +70,8 @@ proptest! {
             }
             prop_assert!(expected.starts_with(&released), "{released:?} of {expected:?} leaked");
         }
-        released.push_str(&stream.finish());
+        let (Pushed::Text(rest) | Pushed::Stopped { text: rest, .. }) = stream.finish();
+        released.push_str(&rest);
         prop_assert_eq!(released, expected);
     }
 
