@@ -67,7 +67,6 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         },
         report,
         meter: Meter::default(),
-        call_ids: CallIds::default(),
     };
     Ok(Prepared {
         ask: Ask {
@@ -93,7 +92,6 @@ struct Chat {
     naming: Naming,
     report: Report,
     meter: Meter,
-    call_ids: CallIds,
 }
 
 /// What a chunk says of its choice.
@@ -176,31 +174,11 @@ fn delta_of<'a>(part: &'a Part, call_id: &'a str) -> Option<Delta<'a>> {
     }
 }
 
-/// Makes the ids of calls.
-#[derive(Debug, Default)]
-pub(crate) struct CallIds;
-
-impl CallIds {
-    /// Nine letters and digits: Mistral's templates want just that, and to the others it is all the same.
-    pub(crate) fn new_id(&self) -> String {
-        const NUM_LETTERS: usize = 9;
-        let letters = Uuid::new_v4().simple().to_string();
-        letters[..NUM_LETTERS].to_owned()
-    }
-
-    /// All that a choice says, in whole texts.
-    fn texts(&self, choice: &Collected) -> Texts {
-        let call = |(name, arguments): (&str, &str)| Call {
-            id: self.new_id(),
-            name: name.to_owned(),
-            arguments: arguments.to_owned(),
-        };
-        Texts {
-            content: choice.content(),
-            reasoning: choice.reasoning(),
-            calls: choice.calls().into_iter().map(call).collect(),
-        }
-    }
+/// Nine letters and digits: Mistral's templates want just that, and to the others it is all the same.
+fn new_call_id() -> String {
+    const NUM_LETTERS: usize = 9;
+    let letters = Uuid::new_v4().simple().to_string();
+    letters[..NUM_LETTERS].to_owned()
 }
 
 /// All that a choice says.
@@ -230,6 +208,19 @@ impl Call {
 }
 
 impl Texts {
+    fn of(choice: &Collected) -> Texts {
+        let call = |(name, arguments): (&str, &str)| Call {
+            id: new_call_id(),
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        };
+        Texts {
+            content: choice.content(),
+            reasoning: choice.reasoning(),
+            calls: choice.calls().into_iter().map(call).collect(),
+        }
+    }
+
     fn message(&self) -> ChatMessage<'_> {
         let reasoning = Some(self.reasoning.as_str()).filter(|text| !text.is_empty());
         let is_silent = self.content.is_empty() && !self.calls.is_empty();
@@ -284,7 +275,7 @@ impl Dialect for Chat {
         };
         for part in parts {
             let id = match part {
-                Part::CallBegin { .. } => self.call_ids.new_id(),
+                Part::CallBegin { .. } => new_call_id(),
                 _ => String::new(),
             };
             let Some(delta) = delta_of(part, &id) else {
@@ -351,10 +342,7 @@ impl Dialect for Chat {
             let logprobs = choices.first()?.prompt_logprobs.as_ref()?;
             Some(self.naming.prompt(logprobs, num_top))
         });
-        let texts: Vec<Texts> = choices
-            .iter()
-            .map(|choice| self.call_ids.texts(choice))
-            .collect();
+        let texts: Vec<Texts> = choices.iter().map(Texts::of).collect();
         let choice = |(idx, choice): (usize, &Collected)| ChatChoice {
             index: choice_index(idx),
             message: texts[idx].message(),
