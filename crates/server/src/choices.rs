@@ -295,10 +295,9 @@ impl Choices {
                 logprobs,
             }) => {
                 choice.num_completion += tokens.len() as u64;
-                let was_reasoning = choice.parser.is_reasoning();
                 let parts = choice.parser.push(&text);
                 // The markers around it are of it.
-                if was_reasoning || choice.parser.is_reasoning() {
+                if choice.parser.took_reasoning() {
                     choice.num_reasoning += tokens.len() as u64;
                 }
                 if choice.parser.is_satisfied() {

@@ -12,8 +12,6 @@ pub(crate) struct OutputParser {
     /// `None` tells everything as content.
     inner: Option<output::OutputParser>,
     reasoning: ReasoningParts,
-    /// With so many calls an answer is over.
-    num_calls_max: Option<usize>,
 }
 
 /// What becomes of reasoning.
@@ -25,16 +23,11 @@ pub(crate) enum ReasoningParts {
 }
 
 impl OutputParser {
-    /// A parser of an answer in a syntax, that is over after `num_calls_max` calls.
-    pub fn new(
-        inner: output::OutputParser,
-        reasoning: ReasoningParts,
-        num_calls_max: Option<usize>,
-    ) -> OutputParser {
+    /// A parser of an answer in a syntax.
+    pub fn new(inner: output::OutputParser, reasoning: ReasoningParts) -> OutputParser {
         OutputParser {
             inner: Some(inner),
             reasoning,
-            num_calls_max,
         }
     }
 
@@ -61,28 +54,22 @@ impl OutputParser {
         }
     }
 
-    /// Whether the text so far ends inside reasoning.
-    pub fn is_reasoning(&self) -> bool {
-        self.inner
-            .as_ref()
-            .is_some_and(output::OutputParser::is_reasoning)
+    /// Whether some of the text last pushed is reasoning, its markers included.
+    pub fn took_reasoning(&self) -> bool {
+        let inner = self.inner.as_ref();
+        inner.is_some_and(output::OutputParser::took_reasoning)
     }
 
-    /// Whether calls are complete.
+    /// Whether there are calls, and every one that began is complete.
     pub fn has_calls(&self) -> bool {
-        self.num_calls() > 0
+        let inner = self.inner.as_ref();
+        inner.is_some_and(|inner| inner.num_calls() > 0 && !inner.has_broken_call())
     }
 
     /// Whether there are as many calls as there may be.
     pub fn is_satisfied(&self) -> bool {
-        self.num_calls_max
-            .is_some_and(|max| self.num_calls() >= max)
-    }
-
-    fn num_calls(&self) -> usize {
-        self.inner
-            .as_ref()
-            .map_or(0, output::OutputParser::num_calls)
+        let inner = self.inner.as_ref();
+        inner.is_some_and(output::OutputParser::is_done)
     }
 
     fn told(&self, mut parts: Vec<Part>) -> Vec<Part> {

@@ -69,14 +69,13 @@ impl<'a> Talk<'a> {
         {
             Some(system) => system.content = format!("{}\n\n{words}", system.content),
             // Not every template knows a system message, so the first turn of the user carries it.
-            None => {
-                if let Some(first) = messages
-                    .iter_mut()
-                    .find(|message| message.role == Role::User)
-                {
-                    first.content = format!("{words}\n\n{}", first.content);
-                }
-            }
+            None => match messages
+                .iter_mut()
+                .find(|message| message.role == Role::User)
+            {
+                Some(first) => first.content = format!("{words}\n\n{}", first.content),
+                None => messages.insert(0, system(words)),
+            },
         }
         (Vec::new(), messages)
     }
@@ -89,19 +88,14 @@ impl<'a> Talk<'a> {
         }
         let wanted = Wanted {
             tools: tools.offered.iter().map(|tool| tool.name.clone()).collect(),
-            num_calls_max: None,
+            num_calls_max: (tools.parallel == ParallelCalls::One).then_some(1),
             starts_in_reasoning: self.starts_in_reasoning(prompt),
         };
         let reasoning = match self.request.reasoning {
             Reasoning::Told => ReasoningParts::Told,
             Reasoning::Dropped => ReasoningParts::Dropped,
         };
-        let num_calls_max = (tools.parallel == ParallelCalls::One).then_some(1);
-        OutputParser::new(
-            output::OutputParser::new(self.syntax, wanted),
-            reasoning,
-            num_calls_max,
-        )
+        OutputParser::new(output::OutputParser::new(self.syntax, wanted), reasoning)
     }
 
     /// Whether control tokens must have text, because a marker is one of them.
@@ -215,6 +209,17 @@ impl<'a> Talk<'a> {
             [token] if self.serving.tokenizer.is_control(*token) => Some(token.0),
             _ => None,
         }
+    }
+}
+
+fn system(content: String) -> Message {
+    Message {
+        role: Role::System,
+        content,
+        name: None,
+        tool_call_id: None,
+        tool_calls: Vec::new(),
+        reasoning: None,
     }
 }
 
