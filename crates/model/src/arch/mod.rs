@@ -204,7 +204,7 @@ fn supported(source: SourceRef<'_>) -> String {
 }
 
 /// Endings of tensors that need no place: tables of frequencies and masks that old converters stored although the
-/// description implies them, divisors that were read with it, and a head that the embedding replaces.
+/// description implies them, and divisors that were read with it.
 fn spare_tensors(source: SourceRef<'_>, spec: &DecoderSpec) -> Vec<&'static str> {
     let mut spare = vec![".attn_rot_embd.weight", ".rotary_emb.inv_freq"];
     if spec
@@ -216,9 +216,6 @@ fn spare_tensors(source: SourceRef<'_>, spec: &DecoderSpec) -> Vec<&'static str>
     }
     if let SourceRef::Folder(_) = source {
         spare.extend([".attn.bias", ".attn.masked_bias"]);
-        if spec.head == HeadWeights::Tied {
-            spare.push("lm_head.weight");
-        }
     }
     spare
 }
@@ -491,13 +488,12 @@ fn bias_if_present(keys: &Keys<'_>, role: LayerRole) -> Bias {
     }
 }
 
-/// A file with an output matrix uses it; one without reuses the embedding (case B6). A folder says which, and keeps
-/// a copy at times.
+/// A model with an output matrix uses it, whatever its description says; one without reuses the embedding (case
+/// B6), unless `config.json` says that they are two: then it is missing.
 fn read_head(keys: &mut Keys<'_>, family: &Family) -> HeadWeights {
-    let is_tied = match keys.is_config() {
-        true => keys.flag_or("tie_word_embeddings", family.head == HeadWeights::Tied),
-        false => !keys.has(Role::Head),
-    };
+    let may_be_tied =
+        !keys.is_config() || keys.flag_or("tie_word_embeddings", family.head == HeadWeights::Tied);
+    let is_tied = may_be_tied && !keys.has(Role::Head);
     if is_tied {
         HeadWeights::Tied
     } else {

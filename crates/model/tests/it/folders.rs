@@ -174,3 +174,41 @@ fn every_family_is_served_close_to_the_reference() {
         assert!(apart < 0.5, "{name}: {apart} deviations apart");
     });
 }
+
+/// A copy of a fixture whose description says something else about the head.
+fn with_tie(name: &str, is_tied: bool) -> Option<(tempfile::TempDir, Reference)> {
+    let folder = fixture(&format!("arch/{name}"))?;
+    let copy = with_config(&folder, "config.json");
+    let path = copy.path().join("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    config["tie_word_embeddings"] = is_tied.into();
+    fs::write(&path, config.to_string()).unwrap();
+    Some((copy, Reference::read(&folder)))
+}
+
+/// Case B6.
+#[test]
+fn a_head_that_is_there_is_used_whatever_the_description_says() {
+    let Some((folder, reference)) = with_tie("llama", true) else {
+        return;
+    };
+    let mut runner = load(folder.path(), Precision::Exact);
+    let logits = in_chunks(&mut runner, &reference.ids, reference.ids.len());
+    assert!(distance(&logits, &reference.logits) < 2e-3);
+}
+
+/// Case B6.
+#[test]
+fn a_head_that_is_neither_there_nor_tied_is_missing() {
+    let Some((folder, _)) = with_tie("llama-tied", false) else {
+        return;
+    };
+    let source = Source::open(folder.path()).unwrap();
+    let error = model::load(&source, &options(Precision::Exact))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`lm_head.weight` [64, 320] is missing"),
+        "{error}"
+    );
+}

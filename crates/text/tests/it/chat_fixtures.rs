@@ -12,6 +12,7 @@ fn fixture_time() -> SystemTime {
 }
 
 /// B11.
+/// Case B11.
 #[test]
 fn every_conversation_renders_as_in_python_byte_for_byte() {
     let Some(folder) = testkit::fixtures().map(|fixtures| fixtures.join("chat")) else {

@@ -151,6 +151,7 @@ fn llama_bpe_ids_equal_the_reference_on_nasty_and_on_long_text() {
 }
 
 /// B10, F10.
+/// Case B10.
 #[test]
 fn qwen2_ids_equal_the_reference_on_nasty_and_on_long_text() {
     check_against_reference("qwen2");

@@ -59,6 +59,7 @@ fn no_merge_makes_a_control_token() {
 }
 
 /// B8.
+/// Case B8.
 #[test]
 fn bos_follows_the_files_rule_and_is_never_doubled() {
     let file = bpe("gpt-2", &SPECIALS, &[]).with("tokenizer.ggml.bos_token_id", 0_u32);
