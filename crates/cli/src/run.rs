@@ -270,7 +270,7 @@ impl Session {
                 }
             };
             match event {
-                Some(Event::Started { .. } | Event::Prompt { .. }) => {}
+                Some(Event::Started { .. } | Event::Prompt { .. } | Event::Embedding { .. }) => {}
                 Some(Event::Text { text: more, .. }) => {
                     first.get_or_insert_with(|| asked.elapsed());
                     show(&mut text, &more)?;

@@ -24,9 +24,10 @@ use crate::Vocabulary;
 use crate::choose::{ChooseError, Chooser, EarlyBan, Scratch};
 use crate::constraint::{Constrained, Constraint, ConstraintError, Ends, Progress};
 use crate::events::Sender;
+use crate::pooling::{Pool, PoolError};
 use crate::request::{
-    ControlText, Event, FinishReason, Finished, Logprobs, Request, Stop, StopCause, Times, TokenId,
-    TokenLogprobs, Usage,
+    ControlText, Event, FinishReason, Finished, Logprobs, Pooling, Request, Stop, StopCause, Times,
+    TokenId, TokenLogprobs, Usage,
 };
 use crate::stats::{Observer, RequestFacts};
 
@@ -43,6 +44,8 @@ pub(crate) struct Answer {
     logprob_sum: f64,
     /// Of prompt tokens 1, 2, 3 … as far as it is computed, if the request wants them.
     prompt_logprobs: Vec<TokenLogprobs>,
+    /// Of a request that wants a vector and no tokens.
+    pool: Option<Pool>,
     /// The model's own end tokens; none if the request ignores them.
     end_tokens: Vec<TokenId>,
     usage: Usage,
@@ -75,6 +78,9 @@ pub(crate) enum NoToken {
     Choose(#[from] ChooseError),
     #[error(transparent)]
     Constraint(#[from] ConstraintError),
+    /// Nor a vector, of which it wanted one instead.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
 }
 
 impl NoToken {
@@ -85,9 +91,11 @@ impl NoToken {
                     reason: self.to_string(),
                 }
             }
-            NoToken::Choose(ChooseError::NoNumber { .. }) => FinishReason::Failed {
-                message: self.to_string(),
-            },
+            NoToken::Choose(ChooseError::NoNumber { .. }) | NoToken::Pool(_) => {
+                FinishReason::Failed {
+                    message: self.to_string(),
+                }
+            }
         }
     }
 }
@@ -162,6 +170,7 @@ impl Answer {
             logprobs: request.logprobs,
             logprob_sum: 0.0,
             prompt_logprobs: Vec::new(),
+            pool: None,
             end_tokens,
             usage: Usage {
                 num_prompt: request.prompt.len() as u32,
@@ -176,6 +185,12 @@ impl Answer {
             is_parked: false,
             num_preemptions: 0,
         }
+    }
+
+    /// The same, wanting a vector if `pooling` says of what.
+    pub(crate) fn with_pooling(mut self, pooling: Option<Pooling>) -> Answer {
+        self.pool = pooling.map(Pool::new);
+        self
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {
@@ -214,10 +229,36 @@ impl Answer {
 
     /// Whether the rows of its prompt are wanted.
     pub(crate) fn prompt_rows(&self) -> PromptRows {
-        match self.logprobs.prompt {
-            Some(_) => PromptRows::Each,
-            None => PromptRows::Last,
+        match (&self.pool, self.logprobs.prompt) {
+            (Some(pool), _) => pool.prompt_rows(),
+            (None, Some(_)) => PromptRows::Each,
+            (None, None) => PromptRows::Last,
         }
+    }
+
+    /// Whether its rows are hidden states, and no logits.
+    pub(crate) fn wants_states(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// Takes the state of `position` into its vector; not again when it is computed once more after
+    /// a preemption.
+    pub(crate) fn pool(&mut self, position: usize, state: &[f32]) {
+        let num_prompt = self.num_prompt();
+        if let Some(pool) = &mut self.pool {
+            pool.add(position, num_prompt, state);
+        }
+    }
+
+    /// The vector, once all of the prompt is computed.
+    pub(crate) fn vector(&self) -> Result<Option<Vec<f32>>, NoToken> {
+        let vector = |pool: &Pool| pool.vector(self.num_prompt());
+        Ok(self.pool.as_ref().map(vector).transpose()?)
+    }
+
+    /// Tells the reader of the vector.
+    pub(crate) fn post_vector(&self, vector: Vec<f32>) {
+        self.sender.post(Event::Embedding { vector });
     }
 
     /// Notes how likely the prompt's token behind `position` was, whose logits are `row`; not again

@@ -8,7 +8,7 @@
 //! ```
 
 use model::runner::{Batch, BatchSequence, LogitRows};
-use sched::{PlanItem, Scheduler, StepPlan};
+use sched::{PlanItem, Scheduler, SeqId, StepPlan};
 
 /// The batch of the current step, in buffers that all steps share.
 #[derive(Debug, Default)]
@@ -19,15 +19,23 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Lays out `plan` and returns the batch. Its logits have [`num_rows`] rows for
-    /// each item, in the plan's order.
-    pub(crate) fn lay_out(&mut self, plan: &StepPlan, scheduler: &Scheduler) -> &Batch {
+    /// Lays out `plan` and returns the batch. Its logits, or for those that `wants_states` names its
+    /// states, have [`num_rows`] rows for each item, in the plan's order.
+    pub(crate) fn lay_out(
+        &mut self,
+        plan: &StepPlan,
+        scheduler: &Scheduler,
+        wants_states: impl Fn(SeqId) -> bool,
+    ) -> &Batch {
         self.batch.tokens.clear();
         self.spare.append(&mut self.batch.sequences);
         for item in &plan.items {
             let tokens = &scheduler.tokens(item.seq)[item.num_past..][..item.num_tokens];
             self.batch.tokens.extend_from_slice(tokens);
-            let sequence = sequence_of(item, scheduler, self.spare.pop());
+            let mut sequence = sequence_of(item, scheduler, self.spare.pop());
+            if wants_states(item.seq) {
+                sequence.logits = states_for(sequence.logits);
+            }
             self.batch.sequences.push(sequence);
         }
         &self.batch
@@ -59,7 +67,16 @@ fn sequence_of(
     }
 }
 
-/// Rows of logits that belong to `item`: of its last positions.
+/// States in place of logits.
+fn states_for(rows: LogitRows) -> LogitRows {
+    match rows {
+        LogitRows::None => LogitRows::None,
+        LogitRows::Last | LogitRows::LastState => LogitRows::LastState,
+        LogitRows::All | LogitRows::AllStates => LogitRows::AllStates,
+    }
+}
+
+/// Rows of logits, or of states, that belong to `item`: of its last positions.
 pub(crate) fn num_rows(item: &PlanItem) -> usize {
     match item.scores {
         true => item.num_tokens,

@@ -160,13 +160,18 @@ impl Engine {
 
     /// The answers to a submission, each with a seed of its own.
     fn answers_to(&mut self, submission: Submission) -> Vec<Answer> {
-        let Submission { request, senders } = submission;
+        let Submission {
+            request,
+            senders,
+            pooling,
+        } = submission;
         let seed = request.sampling.seed.unwrap_or_else(&mut self.seeds);
         let requests = repeat_n(request, senders.len());
         let each = requests.zip(senders).zip(0..);
         each.map(|((request, sender), answer_idx)| {
             let request = for_answer(request, seed, answer_idx);
-            Answer::new(request, sender, &*self.vocabulary, self.vocab)
+            let answer = Answer::new(request, sender, &*self.vocabulary, self.vocab);
+            answer.with_pooling(pooling)
         })
         .collect()
     }

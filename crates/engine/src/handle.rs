@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::choose::leave_nothing;
 use crate::events::{EventStream, mailbox};
 use crate::inbox::{Inbox, Submission};
-use crate::request::{AdmitError, Request};
+use crate::request::{AdmitError, EmbedRequest, Pooling, Request};
 use crate::stats::Stats;
 
 /// Hands requests to the engine thread. Cheap to clone. When the last clone is dropped, the
@@ -77,11 +77,37 @@ impl EngineHandle {
         request: Request,
         num_answers: NonZeroU32,
     ) -> Result<Vec<EventStream>, AdmitError> {
+        self.hand_over(request, num_answers, None)
+    }
+
+    /// Queues a prompt to be embedded; never blocks. Its stream tells `Started`, one
+    /// [`crate::Event::Embedding`] and `Finished` with [`crate::FinishReason::Length`].
+    ///
+    /// # Errors
+    ///
+    /// What [`AdmitError`] lists; the request was then not taken.
+    pub fn embed(&self, request: EmbedRequest) -> Result<EventStream, AdmitError> {
+        let pooling = request.pooling;
+        let request = request.into_request();
+        let mut streams = self.hand_over(request, NonZeroU32::MIN, Some(pooling))?;
+        Ok(streams.pop().expect("one prompt, one stream"))
+    }
+
+    fn hand_over(
+        &self,
+        request: Request,
+        num_answers: NonZeroU32,
+        pooling: Option<Pooling>,
+    ) -> Result<Vec<EventStream>, AdmitError> {
         self.door.fit.check(&request, num_answers)?;
         let (senders, streams) = (0..num_answers.get())
             .map(|_| mailbox(Arc::clone(&self.door.inbox)))
             .unzip();
-        let submission = Submission { request, senders };
+        let submission = Submission {
+            request,
+            senders,
+            pooling,
+        };
         self.door.inbox.submit(submission, Instant::now())?;
         Ok(streams)
     }

@@ -18,7 +18,7 @@ use std::time::Instant;
 use crate::EngineLimits;
 use crate::events::Sender;
 use crate::pace::Pace;
-use crate::request::{AdmitError, Request};
+use crate::request::{AdmitError, Pooling, Request};
 use crate::stats::Stats;
 
 /// A request on its way to the engine thread, with the engine's ends of its mailboxes, one an answer.
@@ -26,6 +26,8 @@ use crate::stats::Stats;
 pub(crate) struct Submission {
     pub(crate) request: Request,
     pub(crate) senders: Vec<Sender>,
+    /// Of an embedding, which has one sender and wants no tokens.
+    pub(crate) pooling: Option<Pooling>,
 }
 
 /// What concerns the engine as a whole.

@@ -36,6 +36,9 @@ mod masks;
 // Logits to a token.
 mod choose;
 
+// Hidden states of a prompt to one vector.
+mod pooling;
+
 // One answer: its tokens, text, stops, times.
 mod answer;
 

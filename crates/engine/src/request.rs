@@ -27,6 +27,62 @@ pub struct Request {
     pub arrived: Instant,
 }
 
+/// One prompt that is to become a vector.
+#[derive(Clone, Debug)]
+pub struct EmbedRequest {
+    /// At least one token.
+    pub prompt: Vec<TokenId>,
+    /// What of its hidden states.
+    pub pooling: Pooling,
+    /// As [`Request::arrived`].
+    pub arrived: Instant,
+}
+
+/// How the hidden states of a prompt become one vector. States are those that the output head
+/// reads: behind the last layer, after the final norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean over all positions, summed in 64 bits in their order. Such a prompt is computed
+    /// whole, whatever is cached.
+    Mean,
+    /// The last position's: the only one that has seen the whole prompt.
+    Last,
+}
+
+impl EmbedRequest {
+    /// The same as a generation of nothing.
+    pub(crate) fn into_request(self) -> Request {
+        Request {
+            prompt: self.prompt,
+            sampling: Sampling {
+                temperature: 0.0,
+                top_k: None,
+                top_p: 1.0,
+                min_p: 0.0,
+                repetition_penalty: 1.0,
+                presence_penalty: 0.0,
+                frequency_penalty: 0.0,
+                logit_bias: Vec::new(),
+                allowed: None,
+                bad_words: Vec::new(),
+                // Nothing is drawn, and nobody's seed is used up.
+                seed: Some(0),
+            },
+            stop: Stop {
+                max_tokens: 0,
+                min_tokens: 0,
+                strings: Vec::new(),
+                token_ids: Vec::new(),
+                ignore_eos: false,
+            },
+            logprobs: Logprobs::default(),
+            constraint: None,
+            control_text: ControlText::Dropped,
+            arrived: self.arrived,
+        }
+    }
+}
+
 /// Which log-probabilities a request wants. They are the model's own: of the logits before bias,
 /// bans, penalties and temperature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,6 +190,12 @@ pub enum Event {
     Prompt {
         /// The `i`-th belongs to prompt token `i + 1`.
         logprobs: Vec<TokenLogprobs>,
+    },
+    /// The vector of an [`EmbedRequest`], not normalised: as many values as the model's hidden
+    /// states have. Once, just before the end.
+    Embedding {
+        /// All finite.
+        vector: Vec<f32>,
     },
     /// The end; nothing follows.
     Finished(Finished),

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use sched::{Chosen, PlanItem, SeqId, StepPlan};
 
-use crate::answer::{Accepted, NoToken, Pick, Since};
+use crate::answer::{Accepted, Answer, NoToken, Pick, Since};
 use crate::batch::num_rows;
 use crate::engine::{Engine, panic_message};
 use crate::masks::Lent;
@@ -29,7 +29,8 @@ impl Engine {
         let mut facts = self.facts_of(&plan);
         self.announce(&plan, began);
 
-        self.layout.lay_out(&plan, &self.scheduler);
+        let wants_states = |seq| self.answers[&seq].wants_states();
+        self.layout.lay_out(&plan, &self.scheduler, wants_states);
         let notices = match self.forward_and_choose(&plan) {
             Ok(choices) => self.commit(plan, choices),
             Err(failure) => {
@@ -120,13 +121,20 @@ impl Engine {
                 }
             }
             let mut choices = Vec::with_capacity(plan.items.len());
-            let mut end_row = 0;
+            let (mut end_row, mut end_state) = (0, 0);
             for item in plan.items.iter().filter(|item| num_rows(item) > 0) {
-                let first_row = end_row;
-                end_row += num_rows(item);
                 let answer = answers
                     .get_mut(&item.seq)
                     .expect("each sequence has its answer");
+                if answer.wants_states() {
+                    let first_state = end_state;
+                    end_state += num_rows(item);
+                    let states = (first_state..end_state).map(|row_idx| logits.state(row_idx));
+                    choices.extend(pool(item, states, answer));
+                    continue;
+                }
+                let first_row = end_row;
+                end_row += num_rows(item);
                 if item.scores {
                     let tokens = scheduler.tokens(item.seq);
                     for (row_idx, position) in (first_row..end_row).zip(item.num_past..) {
@@ -137,7 +145,7 @@ impl Engine {
                     let row = logits.row_mut(end_row - 1);
                     choices.push(Choice {
                         seq: item.seq,
-                        pick: answer.choose(row, *vocab, scratch),
+                        pick: answer.choose(row, *vocab, scratch).map(Got::from),
                     });
                 }
             }
@@ -166,15 +174,15 @@ impl Engine {
         let mut notices = Vec::with_capacity(choices.len());
         for Choice { seq, pick } in choices {
             let what = match pick {
-                Ok(None) => {
+                Ok(Got::Prompt { vector }) => {
                     chosen.push(Chosen {
                         seq,
                         token: None,
                         ends: true,
                     });
-                    What::Computed
+                    What::Computed { vector }
                 }
-                Ok(Some(pick)) => {
+                Ok(Got::Token(pick)) => {
                     let answer = self
                         .answers
                         .get_mut(&seq)
@@ -247,9 +255,12 @@ impl Engine {
                 answer.post(accepted.text, pick);
                 accepted.end
             }
-            What::Computed => {
+            What::Computed { vector } => {
                 if let Some(answer) = self.answers.get_mut(&seq) {
                     answer.post_prompt();
+                    vector
+                        .into_iter()
+                        .for_each(|vector| answer.post_vector(vector));
                 }
                 Some(FinishReason::Length)
             }
@@ -269,8 +280,38 @@ impl Engine {
 /// What a sequence that was due for a token got.
 struct Choice {
     seq: SeqId,
-    /// `Ok(None)` if none was wanted.
-    pick: Result<Option<Pick>, NoToken>,
+    pick: Result<Got, NoToken>,
+}
+
+enum Got {
+    Token(Pick),
+    /// No token was wanted, but perhaps a vector.
+    Prompt {
+        vector: Option<Vec<f32>>,
+    },
+}
+
+impl From<Option<Pick>> for Got {
+    fn from(pick: Option<Pick>) -> Got {
+        pick.map_or(Got::Prompt { vector: None }, Got::Token)
+    }
+}
+
+/// Takes the states of the last positions of `item` into its vector. Returns the vector if the
+/// prompt is computed.
+fn pool<'a>(
+    item: &PlanItem,
+    states: impl ExactSizeIterator<Item = &'a [f32]>,
+    answer: &mut Answer,
+) -> Option<Choice> {
+    let first_position = item.num_past + item.num_tokens - states.len();
+    for (position, state) in (first_position..).zip(states) {
+        answer.pool(position, state);
+    }
+    item.samples.then(|| Choice {
+        seq: item.seq,
+        pick: answer.vector().map(|vector| Got::Prompt { vector }),
+    })
 }
 
 /// Why no sequence of a plan got anything.
@@ -292,7 +333,9 @@ impl Notice {
 
 enum What {
     /// The prompt, and no token was wanted behind it.
-    Computed,
+    Computed {
+        vector: Option<Vec<f32>>,
+    },
     Token {
         pick: Pick,
         accepted: Accepted,

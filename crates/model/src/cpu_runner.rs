@@ -34,6 +34,7 @@ impl CpuRunner {
     ) -> CpuRunner {
         let shape = RunnerShape {
             vocab: decoder.spec.vocab,
+            hidden: decoder.spec.hidden,
             context_max: decoder.spec.context_max,
             num_blocks: kv_store.num_blocks,
             block_bytes: kv_store.block_bytes,
@@ -84,6 +85,8 @@ impl Runner for CpuRunner {
             return Ok(Logits {
                 values: &mut [],
                 vocab: self.shape.vocab,
+                states: &[],
+                hidden: self.shape.hidden,
             });
         }
         let sequences = attend_sequences(batch);
@@ -97,6 +100,8 @@ impl Runner for CpuRunner {
         Ok(Logits {
             values: &mut self.work.logits,
             vocab: self.shape.vocab,
+            states: self.work.states.values(),
+            hidden: self.shape.hidden,
         })
     }
 }

@@ -75,7 +75,8 @@ impl Decoder {
     }
 
     /// Computes a step, storing its keys and values in `kv` (by layer). Leaves the logits of
-    /// the wanted rows, `[head_rows, vocab]`, in `work.logits`.
+    /// the wanted rows, `[head_rows, vocab]`, in `work.logits`, and the wanted states,
+    /// `[state_rows, hidden]`, in `work.states`.
     pub(crate) fn forward(
         &self,
         pool: &Pool,
@@ -98,6 +99,7 @@ impl Decoder {
             layer.attention(step, pages, work);
             layer.feed_forward(work);
         }
+        self.states(pool, &step.layout.state_rows, work);
         self.head(pool, &step.layout.head_rows, work);
     }
 
@@ -120,9 +122,26 @@ impl Decoder {
         });
     }
 
+    /// The stream as the head would read it, for who wants no logits.
+    fn states(&self, pool: &Pool, state_rows: &[usize], work: &mut Workspace) {
+        let hidden = self.spec.hidden;
+        work.states.reset(state_rows.len(), hidden, Forms::NONE);
+        if state_rows.is_empty() {
+            return;
+        }
+        let norm = norm_of(&self.spec, &self.weights.final_norm);
+        let stream = &work.stream;
+        work.wanted.resize(state_rows.len() * hidden, 0.0);
+        for (wanted, &row_idx) in work.wanted.chunks_exact_mut(hidden).zip(state_rows) {
+            wanted.copy_from_slice(&stream[row_idx * hidden..][..hidden]);
+        }
+        norm_rows(pool, norm, &work.wanted, &mut work.states);
+    }
+
     /// Only wanted rows: in a prompt the head would cost more than many layers.
     fn head(&self, pool: &Pool, head_rows: &[usize], work: &mut Workspace) {
         let hidden = self.spec.hidden;
+        work.wanted.resize(head_rows.len() * hidden, 0.0);
         for (wanted, &row_idx) in work.wanted.chunks_exact_mut(hidden).zip(head_rows) {
             wanted.copy_from_slice(&work.stream[row_idx * hidden..][..hidden]);
         }

@@ -22,6 +22,8 @@ pub(crate) struct Layout {
     pub slots: Vec<KvSlot>,
     /// Rows whose logits are wanted, ascending.
     pub head_rows: Vec<usize>,
+    /// Rows whose states are wanted, ascending.
+    pub state_rows: Vec<usize>,
     /// Blocks this step writes, to see that no two rows share a place.
     written: HashSet<u32>,
 }
@@ -36,6 +38,7 @@ impl Layout {
         self.positions.clear();
         self.slots.clear();
         self.head_rows.clear();
+        self.state_rows.clear();
         self.written.clear();
         for (row_idx, &token) in batch.tokens.iter().enumerate() {
             if token as usize >= shape.vocab {
@@ -90,6 +93,8 @@ impl Layout {
             LogitRows::None => (),
             LogitRows::Last => self.head_rows.push(rows.end - 1),
             LogitRows::All => self.head_rows.extend(rows),
+            LogitRows::LastState => self.state_rows.push(rows.end - 1),
+            LogitRows::AllStates => self.state_rows.extend(rows),
         }
     }
 }

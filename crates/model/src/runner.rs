@@ -1,5 +1,5 @@
 //! The seam between the engine and whatever computes: a [`Runner`] takes a [`Batch`]
-//! and returns logits.
+//! and returns logits, or hidden states.
 //!
 //! A runner owns its KV bytes. The engine only names blocks, which it got from the
 //! scheduler's accounting; so a GPU runner plugs in here, whole steps at a time, and
@@ -37,11 +37,12 @@ pub struct BatchSequence {
     /// The block table: `blocks[p / BLOCK_TOKENS]` holds position `p`. Long enough for
     /// `num_past + num_tokens` positions.
     pub blocks: Vec<u32>,
-    /// Which of this sequence's rows need logits.
+    /// Which of this sequence's rows need logits or states.
     pub logits: LogitRows,
 }
 
-/// Which rows of a sequence the output head is computed for.
+/// Which rows of a sequence the output head is computed for, or whose states are wanted as it
+/// would have read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogitRows {
     /// None: the prompt goes on in a later step.
@@ -50,16 +51,28 @@ pub enum LogitRows {
     Last,
     /// Every row: scoring, or verifying drafts.
     All,
+    /// No logits, but the state of the last row.
+    LastState,
+    /// No logits, but the states of every row: embedding.
+    AllStates,
 }
 
-/// Logits of one step: row-major `[num_rows, vocab]`, rows in the order of the batch's
-/// sequences and, within one, of its positions. Only rows asked for by [`LogitRows`].
+/// What one step gives: logits, row-major `[num_rows, vocab]`, and hidden states, row-major
+/// `[num_state_rows, hidden]`. Rows of each in the order of the batch's sequences and, within one,
+/// of its positions. Only rows asked for by [`LogitRows`].
+///
+/// A state is the residual stream behind the last layer after the final norm: what the output
+/// head multiplies.
 #[derive(Debug)]
 pub struct Logits<'a> {
     /// The values, `num_rows * vocab` of them.
     pub values: &'a mut [f32],
-    /// Row length.
+    /// Length of a row of logits.
     pub vocab: usize,
+    /// The states, `num_state_rows * hidden` of them.
+    pub states: &'a [f32],
+    /// Length of a row of states.
+    pub hidden: usize,
 }
 
 impl Logits<'_> {
@@ -71,6 +84,15 @@ impl Logits<'_> {
     pub fn row_mut(&mut self, row_idx: usize) -> &mut [f32] {
         &mut self.values[row_idx * self.vocab..][..self.vocab]
     }
+
+    /// The state at `row_idx`, counted among states alone.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
+    pub fn state(&self, row_idx: usize) -> &[f32] {
+        &self.states[row_idx * self.hidden..][..self.hidden]
+    }
 }
 
 /// What the engine has to know of the model behind a [`Runner`].
@@ -78,6 +100,8 @@ impl Logits<'_> {
 pub struct RunnerShape {
     /// Rows of the output head: logits per row.
     pub vocab: usize,
+    /// Values of a hidden state.
+    pub hidden: usize,
     /// Longest sequence the model was made for, in tokens.
     pub context_max: usize,
     /// KV blocks this runner has room for; block ids are `0..num_blocks`.

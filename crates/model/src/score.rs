@@ -62,6 +62,9 @@ pub fn score(
             LogitRows::None => num_past + num_tokens,
             LogitRows::Last => num_past + num_tokens - 1,
             LogitRows::All => num_past,
+            LogitRows::LastState | LogitRows::AllStates => {
+                unreachable!("next_chunk asks for logits")
+            }
         };
         for position in first_row..num_past + num_tokens {
             each(position, logits.row_mut(position - first_row));

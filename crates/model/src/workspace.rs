@@ -31,6 +31,8 @@ pub(crate) struct Workspace {
     pub rotations: Vec<Rotations>,
     /// The rows of the stream that logits are wanted for.
     pub wanted: Vec<f32>,
+    /// `[rows whose states are wanted, hidden]`, after the final norm.
+    pub states: Rows,
     /// `[wanted rows, vocab]`.
     pub logits: Vec<f32>,
 }

@@ -131,7 +131,7 @@ impl Divider {
         let mut grant = |seq: &mut Sequence, tokens_max: usize| {
             let taken = budget.take(tokens_max.min(useful(seq, rows_left)));
             seq.granted += taken;
-            if seq.is_scored() {
+            if seq.has_bounded_rows() {
                 rows_left -= taken;
             }
         };
@@ -148,7 +148,7 @@ impl Divider {
 /// `rows_left` rows of prompts that want them all.
 fn useful(seq: &Sequence, rows_left: usize) -> usize {
     let num_left = seq.num_due() - seq.granted;
-    match seq.is_scored() {
+    match seq.has_bounded_rows() {
         true => num_left.min(rows_left),
         false => num_left,
     }

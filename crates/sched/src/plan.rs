@@ -27,6 +27,8 @@ pub enum PromptRows {
     Last,
     /// Each, so that no position is taken from the prefix cache before its row was handed out.
     Each,
+    /// As `Each`, of rows so short that a step may hand out any number: hidden states.
+    EachState,
 }
 
 /// What one step computes, oldest sequence first.

@@ -230,7 +230,7 @@ impl Scheduler {
     /// claims half a step (see `budget.rs`), so however long it is, it must not keep others out.
     fn num_backlog(&self) -> usize {
         let prompts = self.running.iter().filter(|seq| seq.num_due() > 1);
-        let useful = |seq: &Sequence| match seq.is_scored() {
+        let useful = |seq: &Sequence| match seq.has_bounded_rows() {
             true => seq.num_due().min(self.limits.prompt_rows_max),
             false => seq.num_due(),
         };

@@ -107,7 +107,12 @@ impl Sequence {
     /// Whether rows of its prompt are still to be handed out. The last is not one of them: an answer's
     /// first token is chosen from it in any case.
     pub(crate) fn is_scored(&self) -> bool {
-        self.prompt_rows == PromptRows::Each && self.num_computed_peak + 1 < self.num_prompt
+        self.prompt_rows != PromptRows::Last && self.num_computed_peak + 1 < self.num_prompt
+    }
+
+    /// Whether those rows are logits, of which a step holds a bounded number.
+    pub(crate) fn has_bounded_rows(&self) -> bool {
+        self.prompt_rows == PromptRows::Each && self.is_scored()
     }
 
     /// Leading positions that may be taken from the cache. Who wants their rows must compute them, once.

@@ -317,6 +317,8 @@ impl Choices {
                 }
                 Some(Happening::Prompt(logprobs))
             }
+            // Of a prompt without choices.
+            Some(Event::Embedding { .. }) => None,
             Some(Event::Finished(finished)) => {
                 choice.events = None;
                 if choice.num_prompt > 0 {

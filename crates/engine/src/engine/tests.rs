@@ -68,6 +68,7 @@ fn engine() -> Engine {
     };
     let shape = RunnerShape {
         vocab: VOCAB,
+        hidden: 1,
         context_max: 64,
         num_blocks: NUM_BLOCKS,
         block_bytes: 1,
@@ -130,6 +131,7 @@ fn a_request_that_the_scheduler_refuses_does_not_stay_in_the_count_of_those_that
     let submission = Submission {
         request,
         senders: vec![sender],
+        pooling: None,
     };
     engine.inbox.submit(submission, Instant::now()).unwrap();
     let num_waiting = |engine: &Engine| engine.stats.num_waiting.load(Ordering::Relaxed);

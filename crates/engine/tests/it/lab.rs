@@ -15,13 +15,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::{
-    AdmitError, ControlText, EngineHandle, EngineLimits, Event, EventStream, FinishReason,
-    Finished, Logprobs, Observer, Parts, PrefixCache, Request, RequestFacts, Sampling, Stats,
-    StepFacts, Stop, TokenId, TokenLogprobs, Vocabulary,
+    AdmitError, ControlText, EmbedRequest, EngineHandle, EngineLimits, Event, EventStream,
+    FinishReason, Finished, Logprobs, Observer, Parts, Pooling, PrefixCache, Request, RequestFacts,
+    Sampling, Stats, StepFacts, Stop, TokenId, TokenLogprobs, Vocabulary,
 };
 use model::runner::{BLOCK_TOKENS, Batch, LogitRows, Logits, Runner, RunnerError, RunnerShape};
 
 pub const VOCAB: usize = 64;
+/// Values of a hidden state.
+pub const HIDDEN: usize = 3;
 /// The model's own end token, and a second one.
 pub const END: u32 = 0;
 pub const END_2: u32 = 63;
@@ -242,6 +244,7 @@ struct FakeRunner {
     /// Tokens in place of keys and values: `[num_blocks][BLOCK_TOKENS]`.
     cache: Vec<[u32; BLOCK_TOKENS]>,
     logits: Vec<f32>,
+    states: Vec<f32>,
     script: Script,
     gate: Gate,
     log: Log,
@@ -274,6 +277,8 @@ impl Runner for FakeRunner {
         Ok(Logits {
             values: &mut self.logits,
             vocab: VOCAB,
+            states: &self.states,
+            hidden: HIDDEN,
         })
     }
 }
@@ -281,6 +286,7 @@ impl Runner for FakeRunner {
 impl FakeRunner {
     fn compute(&mut self, batch: &Batch) {
         self.logits.clear();
+        self.states.clear();
         let mut first_row = 0;
         for sequence in &batch.sequences {
             let place = |position: usize| {
@@ -297,8 +303,8 @@ impl FakeRunner {
             first_row += sequence.num_tokens;
             let rows = match sequence.logits {
                 LogitRows::None => end..end,
-                LogitRows::Last => end - 1..end,
-                LogitRows::All => sequence.num_past..end,
+                LogitRows::Last | LogitRows::LastState => end - 1..end,
+                LogitRows::All | LogitRows::AllStates => sequence.num_past..end,
             };
             for position in rows {
                 let history: Vec<u32> = (0..=position)
@@ -308,6 +314,10 @@ impl FakeRunner {
                     })
                     .collect();
                 assert!(!history.contains(&UNWRITTEN), "reads what nobody wrote");
+                if let LogitRows::LastState | LogitRows::AllStates = sequence.logits {
+                    self.states.extend(state_of(&history));
+                    continue;
+                }
                 let row_start = self.logits.len();
                 self.logits.resize(row_start + VOCAB, 0.0);
                 self.script.fill(&history, &mut self.logits[row_start..]);
@@ -315,6 +325,15 @@ impl FakeRunner {
         }
         assert_eq!(first_row, batch.tokens.len());
     }
+}
+
+/// The state behind `history`, of values that no sum in `f32` would keep.
+pub fn state_of(history: &[u32]) -> [f32; HIDDEN] {
+    let hash = history.iter().fold(7_u32, |hash, token| {
+        (hash ^ token).wrapping_mul(0x9e37_79b1).rotate_left(11)
+    });
+    let value = |shift: u32| (hash.rotate_left(shift) % 20011) as f32 / 7.0 - 1000.0;
+    [value(0), value(9), value(20)]
 }
 
 /// How to build an engine for a test.
@@ -358,6 +377,7 @@ impl Lab {
         let runner = FakeRunner {
             shape: RunnerShape {
                 vocab: VOCAB,
+                hidden: HIDDEN,
                 context_max: 1024,
                 num_blocks: self.num_blocks,
                 block_bytes: BLOCK_TOKENS * size_of::<u32>(),
@@ -365,6 +385,7 @@ impl Lab {
             },
             cache: vec![[UNWRITTEN; BLOCK_TOKENS]; self.num_blocks],
             logits: Vec::new(),
+            states: Vec::new(),
             script: self.script,
             gate: gate.clone(),
             log: log.clone(),
@@ -428,6 +449,16 @@ impl Bench {
         streams.expect("admitted").into_iter().map(read).collect()
     }
 
+    /// Queues a prompt to be embedded.
+    pub fn embed(&self, prompt: &[u32], pooling: Pooling) -> EventStream {
+        let request = EmbedRequest {
+            prompt: prompt.iter().copied().map(TokenId).collect(),
+            pooling,
+            arrived: Instant::now(),
+        };
+        self.handle().embed(request).expect("admitted")
+    }
+
     /// Submits and reads to the end.
     pub fn ask(&self, request: Request) -> Told {
         read(self.submit(request))
@@ -475,6 +506,8 @@ pub struct Told {
     pub tokens: Vec<u32>,
     /// Of the prompt, if asked for.
     pub prompt_logprobs: Option<Vec<TokenLogprobs>>,
+    /// Of an embedding.
+    pub vector: Option<Vec<f32>>,
     /// Of `tokens`, if asked for.
     pub logprobs: Vec<TokenLogprobs>,
     pub finished: Finished,
@@ -483,7 +516,7 @@ pub struct Told {
 /// Reads to the end and checks the order of events: `Started`, `Text`*, one `Finished`.
 pub fn read(mut stream: EventStream) -> Told {
     let mut num_cached = None;
-    let mut prompt_logprobs = None;
+    let (mut prompt_logprobs, mut vector) = (None, None);
     let (mut text, mut tokens, mut logprobs) = (String::new(), Vec::new(), Vec::new());
     while let Some(event) = stream.next_blocking() {
         match event {
@@ -508,6 +541,10 @@ pub fn read(mut stream: EventStream) -> Told {
                 assert!(num_cached.is_some() && tokens.is_empty());
                 assert!(prompt_logprobs.replace(logprobs).is_none(), "told twice");
             }
+            Event::Embedding { vector: told } => {
+                assert!(num_cached.is_some() && tokens.is_empty());
+                assert!(vector.replace(told).is_none(), "told twice");
+            }
             Event::Finished(finished) => {
                 assert_eq!(stream.next_blocking(), None, "events after the end");
                 text.push_str(&finished.text);
@@ -520,6 +557,7 @@ pub fn read(mut stream: EventStream) -> Told {
                     text,
                     tokens,
                     prompt_logprobs,
+                    vector,
                     logprobs,
                     finished,
                 };

@@ -16,6 +16,9 @@ mod company;
 // Log-probabilities of the answer and of the prompt.
 mod logprobs;
 
+// Prompts as vectors.
+mod embeddings;
+
 // Several answers to one prompt.
 mod groups;
 

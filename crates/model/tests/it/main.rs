@@ -10,4 +10,5 @@ mod invariance; // neither neighbours, chunks nor threads change a bit
 mod memory; // peak while loading, resident afterwards
 mod quantised;
 mod refusals; // hostile and unsuitable files
+mod states; // hidden states in place of logits
 mod tiny; // what a spec changes, on models built for it

@@ -72,9 +72,10 @@ fn any_request(rng: &mut ChaCha8Rng, stem: &[Token], limits: &Limits) -> Request
         0 => rng.random_range(2..=5),
         _ => 1,
     };
-    let prompt_rows = match rng.random_bool(0.15) {
-        true => PromptRows::Each,
-        false => PromptRows::Last,
+    let prompt_rows = match rng.random_range(0..16) {
+        0 | 1 => PromptRows::Each,
+        2 | 3 => PromptRows::EachState,
+        _ => PromptRows::Last,
     };
     let hangs_up = rng.random_bool(0.25).then(|| HangUp {
         only_answer: (rng.random_bool(0.7)).then(|| rng.random_range(0..num_answers)),

@@ -132,7 +132,7 @@ struct Client {
 impl Client {
     /// Each row that is wanted is handed out: those of the prompt but the last, before the answer.
     fn note_rows(&mut self, item: &PlanItem, request: &Request) {
-        let wants_rows = request.prompt_rows == PromptRows::Each && self.answer_idx == 0;
+        let wants_rows = request.prompt_rows != PromptRows::Last && self.answer_idx == 0;
         let end = item.num_past + item.num_tokens;
         if item.scores {
             assert!(wants_rows && item.num_past <= self.num_scored);
@@ -260,6 +260,14 @@ impl<'a> World<'a> {
         gone
     }
 
+    /// Whether the rows of its prompt are logits, of which a step holds a bounded number.
+    fn wants_logits(&self, seq: SeqId) -> bool {
+        let client = self.clients.iter().find(|client| client.id == seq);
+        client.is_some_and(|client| {
+            self.workload.requests[client.request_idx].prompt_rows == PromptRows::Each
+        })
+    }
+
     fn check_plan(&mut self, plan: &StepPlan) {
         let limits = &self.workload.limits;
         let num_tokens: usize = plan.items.iter().map(|item| item.num_tokens).sum();
@@ -267,7 +275,10 @@ impl<'a> World<'a> {
             num_tokens <= limits.step_tokens_max,
             "the budget is exceeded: {num_tokens}"
         );
-        let scored = plan.items.iter().filter(|item| item.scores);
+        let scored = plan
+            .items
+            .iter()
+            .filter(|item| item.scores && self.wants_logits(item.seq));
         let num_rows: usize = scored.map(|item| item.num_tokens).sum();
         assert!(
             num_rows <= limits.prompt_rows_max,
@@ -348,7 +359,8 @@ impl<'a> World<'a> {
             if num_owed > 1 && is_oldest_prompt {
                 is_oldest_prompt = false;
                 let mut at_least = (budget / 4).div_ceil(2).min(num_owed);
-                if item.is_some_and(|item| item.scores) {
+                let prompt_rows = self.workload.requests[client.request_idx].prompt_rows;
+                if prompt_rows == PromptRows::Each && item.is_some_and(|item| item.scores) {
                     at_least = at_least.min(limits.prompt_rows_max);
                 }
                 assert!(

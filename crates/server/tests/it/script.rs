@@ -80,6 +80,16 @@ pub struct Script {
     /// For each token, what follows it.
     next: Vec<u32>,
     values: Vec<f32>,
+    states: Vec<f32>,
+}
+
+/// Values of a hidden state.
+pub const HIDDEN: usize = 4;
+
+/// The state of every position that holds `token`.
+pub fn state_of(token: u32) -> [f32; HIDDEN] {
+    let token = token as f32;
+    [token + 1.0, -token, 0.5, token / 8.0]
 }
 
 /// Sizes a test can choose.
@@ -93,6 +103,7 @@ impl Script {
         let vocab = tokenizer.vocab();
         let shape = RunnerShape {
             vocab,
+            hidden: HIDDEN,
             context_max: shape.context_max,
             num_blocks: shape.num_blocks,
             block_bytes: 1,
@@ -106,6 +117,7 @@ impl Script {
             gate,
             next,
             values: Vec::new(),
+            states: Vec::new(),
         }
     }
 }
@@ -147,15 +159,22 @@ impl Runner for Script {
         }
         let vocab = self.shape.vocab;
         self.values.clear();
+        self.states.clear();
         let mut end = 0;
         for sequence in &batch.sequences {
             let start = end;
             end += sequence.num_tokens;
             let rows = match sequence.logits {
                 LogitRows::None => end..end,
-                LogitRows::Last => end - 1..end,
-                LogitRows::All => start..end,
+                LogitRows::Last | LogitRows::LastState => end - 1..end,
+                LogitRows::All | LogitRows::AllStates => start..end,
             };
+            if let LogitRows::LastState | LogitRows::AllStates = sequence.logits {
+                let tokens = &batch.tokens[rows];
+                self.states
+                    .extend(tokens.iter().flat_map(|&token| state_of(token)));
+                continue;
+            }
             for row in rows {
                 let next = self.next[batch.tokens[row] as usize] as usize;
                 let logit = |id| {
@@ -171,6 +190,8 @@ impl Runner for Script {
         Ok(Logits {
             values: &mut self.values,
             vocab,
+            states: &self.states,
+            hidden: HIDDEN,
         })
     }
 }
