@@ -169,6 +169,27 @@ class OpenAiClient(unittest.TestCase):
                 streamed += chunk.choices[0].logprobs.content
         self.assertEqual(streamed, tokens)
 
+    def test_embeddings_come_by_index_and_have_length_one(self):
+        texts = ["The cat sleeps.", "A dog barks.", "The cat sleeps."]
+        # Unasked, the client asks for Base64 and decodes it.
+        told = self.client.embeddings.create(model=MODEL, input=texts)
+        self.assertEqual([entry.index for entry in told.data], [0, 1, 2])
+        one, two, three = (entry.embedding for entry in told.data)
+        self.assertEqual(len(one), 576)
+        self.assertEqual(one, three)
+        self.assertNotEqual(one, two)
+        self.assertAlmostEqual(sum(value * value for value in one), 1, places=5)
+        self.assertEqual(told.usage.total_tokens, told.usage.prompt_tokens)
+        self.assertGreater(told.usage.prompt_tokens, 9)
+        floats = self.client.embeddings.create(model=MODEL, input=texts[0], encoding_format="float")
+        for decoded, written in zip(one, floats.data[0].embedding, strict=True):
+            self.assertAlmostEqual(decoded, written, places=6)
+        cut = self.client.embeddings.create(model=MODEL, input=texts[0], dimensions=64)
+        self.assertEqual(len(cut.data[0].embedding), 64)
+        self.assertAlmostEqual(sum(value * value for value in cut.data[0].embedding), 1, places=5)
+        with self.assertRaises(openai.BadRequestError):
+            self.client.embeddings.create(model=MODEL, input="")
+
     def test_several_answers_come_by_index(self):
         asked = dict(n=3, temperature=1.0, seed=7, max_tokens=12)
         whole = self.ask(**asked)

@@ -19,6 +19,8 @@ pub struct EmbeddingRequest {
     pub inputs: Vec<Prompt>,
     /// Whether text gets the model's BOS.
     pub bos: Bos,
+    /// Leading values that are kept of a vector, at least 1; all if absent.
+    pub dimensions: Option<u32>,
     /// How vectors are written.
     pub encoding: Encoding,
     /// Keys nobody knows, for the log.
@@ -47,13 +49,21 @@ impl EmbeddingRequest {
             expected: "a string, a list of strings, a list of token ids, or a list of such lists"
                 .to_owned(),
         })?;
+        let limits = Limits {
+            num_prompts_max: limits.num_inputs_max,
+            ..*limits
+        };
         Ok(EmbeddingRequest {
             model: fields.text("model").map(str::to_owned),
-            inputs: read_prompts("input", input, limits)?,
+            inputs: read_prompts("input", input, &limits)?,
             bos: match fields.flag("add_special_tokens") {
                 Some(false) => Bos::Never,
                 _ => Bos::ModelRule,
             },
+            // The table bounds it.
+            dimensions: fields
+                .integer("dimensions")
+                .and_then(|kept| u32::try_from(kept).ok()),
             encoding: match fields.text("encoding_format") {
                 Some("base64") => Encoding::Base64,
                 _ => Encoding::Float,

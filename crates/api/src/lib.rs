@@ -56,6 +56,8 @@ pub struct Limits {
     pub num_messages_max: usize,
     /// Prompts of one completion request; each becomes a sequence of its own.
     pub num_prompts_max: usize,
+    /// Inputs of one embedding request.
+    pub num_inputs_max: usize,
     /// Entries of `logit_bias`.
     pub num_logit_biases_max: usize,
     /// Entries of `stop_token_ids`.
@@ -87,6 +89,7 @@ pub const NUM_TOP_LOGPROBS_MAX: u32 = 20;
 pub(crate) const TEST_LIMITS: Limits = Limits {
     num_messages_max: 64,
     num_prompts_max: 64,
+    num_inputs_max: 8,
     num_logit_biases_max: 64,
     num_stop_token_ids_max: 64,
     num_allowed_token_ids_max: 64,

@@ -95,6 +95,15 @@ pub enum KvType {
     F32,
 }
 
+/// How the hidden states of an input become its embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pooling {
+    /// The mean over all its tokens.
+    Mean,
+    /// That of its last token.
+    Last,
+}
+
 /// Flags of `fulcrum serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -111,6 +120,9 @@ pub struct ServeArgs {
         value_name = "TOKENS"
     )]
     pub context: Option<NonZeroUsize>,
+    /// How /v1/embeddings makes one vector of an input's hidden states.
+    #[arg(long, env = "FULCRUM_POOLING", value_enum, default_value_t = Pooling::Last)]
+    pub pooling: Pooling,
 
     /// Address to listen on.
     #[arg(

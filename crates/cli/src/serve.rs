@@ -11,7 +11,7 @@ use server::{
     ApiKeys, Limits, LoadedModel, ModelFacts, Outcome, Phase, Server, ServerConfig, Signals,
 };
 
-use crate::args::{LogFormat, ServeArgs};
+use crate::args::{LogFormat, Pooling, ServeArgs};
 use crate::open::{self, KvPositions, Wanted};
 use crate::weights;
 use crate::words::{WithHint as _, megabytes};
@@ -78,6 +78,10 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
         allowed_origins: args.cors_origin.clone(),
         drain_limit: Duration::from_secs(args.shutdown_timeout),
         num_http_threads: NUM_HTTP_THREADS,
+        pooling: match args.pooling {
+            Pooling::Mean => engine::Pooling::Mean,
+            Pooling::Last => engine::Pooling::Last,
+        },
         signals: Signals::Drain,
         limits: Limits::STANDARD,
     })
@@ -125,6 +129,7 @@ fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
     let facts = ModelFacts {
         fingerprint: shape.fingerprint,
         context_max,
+        hidden: shape.hidden,
         num_blocks: shape.num_blocks,
         block_tokens: BLOCK_TOKENS,
         engine_limits: limits.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::{EngineHandle, EngineLimits, Observer};
+use engine::{EngineHandle, EngineLimits, Observer, Pooling};
 use text::{ChatTemplate, Tokenizer};
 
 use crate::auth::ApiKeys;
@@ -27,6 +27,8 @@ pub struct ServerConfig {
     pub drain_limit: Duration,
     /// Threads of the HTTP side, apart from the engine's, at least 1.
     pub num_http_threads: usize,
+    /// How the hidden states of an input become its embedding.
+    pub pooling: Pooling,
     /// What signals do.
     pub signals: Signals,
     /// Bounds.
@@ -68,6 +70,8 @@ pub struct ModelFacts {
     /// Longest sequence the model was made for, in tokens; the engine's own bound may be
     /// tighter.
     pub context_max: usize,
+    /// Values of an embedding.
+    pub hidden: usize,
     /// KV blocks of the pool.
     pub num_blocks: usize,
     /// Positions a block holds.

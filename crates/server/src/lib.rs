@@ -21,6 +21,7 @@ mod unread; // what a refusal left of a body // long work away from the async wo
 mod admit; // every parameter against the model; the engine's request
 mod answer; // submit, then stream or collect
 mod choices; // the engine's events, joined; dropping them cancels
+mod embed; // inputs to vectors
 mod parse; // what the text of an answer consists of
 mod talk; // tools and reasoning of a conversation
 

@@ -38,6 +38,8 @@ pub struct Limits {
     /// Log-probabilities of prompts that one answer may tell: each is a name and a number in
     /// memory and on the wire.
     pub num_prompt_logprobs_max: usize,
+    /// Tokens of all inputs that one request may have embedded.
+    pub embedding_tokens_max: usize,
     /// A waiting stream shows life this often: proxies cut silent connections, and a
     /// long prompt can take minutes on a CPU.
     pub keep_alive: Duration,
@@ -82,6 +84,8 @@ impl Limits {
         answer_tokens_default: 4096,
         // A prompt of 100 thousand tokens with 20 of the likeliest, or 64 of a thousand with 20.
         num_prompt_logprobs_max: 1 << 21,
+        // OpenAI's bound.
+        embedding_tokens_max: 300_000,
         keep_alive: Duration::from_secs(10),
         write_stall: Duration::from_secs(60),
         num_kept_responses_max: 1024,
@@ -93,6 +97,8 @@ impl Limits {
         request: api::Limits {
             num_messages_max: 4096,
             num_prompts_max: 64,
+            // OpenAI's bound; clients send their documents in batches of a thousand.
+            num_inputs_max: 2048,
             num_logit_biases_max: 1024,
             num_stop_token_ids_max: 64,
             num_tools_max: 128,

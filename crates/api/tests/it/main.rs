@@ -9,6 +9,7 @@ mod requests;
 const LIMITS: api::Limits = api::Limits {
     num_messages_max: 8,
     num_prompts_max: 4,
+    num_inputs_max: 8,
     num_logit_biases_max: 16,
     num_stop_token_ids_max: 4,
     num_tools_max: 4,

@@ -4,6 +4,7 @@
 //! observe ─▶ CORS (off by default) ─▶ key ─▶ route or fallback
 //! ```
 
+mod embeddings;
 mod generate;
 mod health;
 mod messages;
@@ -77,6 +78,7 @@ fn described() -> Described {
         .add(operations::RESPONSE_INPUT, responses::input_items)
         .add(operations::MESSAGE, messages::create)
         .add(operations::MESSAGE_COUNT, messages::count)
+        .add(operations::EMBEDDINGS, embeddings::create)
         .add(operations::MODELS, models::list)
         // Names may hold slashes, as in `org/model`.
         .add(operations::MODEL, models::show)

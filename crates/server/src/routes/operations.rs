@@ -4,6 +4,7 @@
 use api::answer::{
     ChatChoice, CompletionChoice, Described, Healthy, ModelCard, ModelList, Version,
 };
+use api::embeddings::EmbeddingList;
 use api::fields::Endpoint;
 use api::messages::answer as messages;
 use api::openapi::{Answer, Body, Method, Operation, Told};
@@ -27,6 +28,15 @@ pub(super) const COMPLETION: Operation = Operation {
     query: &[],
     body: Body::Table(Endpoint::Completion),
     answer: Answer::Either(Told::choices_of::<CompletionChoice<'_>>()),
+};
+
+pub(super) const EMBEDDINGS: Operation = Operation {
+    method: Method::Post,
+    path: "/v1/embeddings",
+    summary: "Vectors of length 1 of one or several inputs.",
+    query: &[],
+    body: Body::Table(Endpoint::Embeddings),
+    answer: Answer::Json(Told::of::<EmbeddingList<'_>>()),
 };
 
 pub(super) const CHAT_RENDER: Operation = Operation {

@@ -93,6 +93,7 @@ pub fn config() -> ServerConfig {
         allowed_origins: Vec::new(),
         drain_limit: Duration::from_secs(20),
         num_http_threads: 2,
+        pooling: engine::Pooling::Last,
         signals: Signals::Ignore,
         limits: Limits {
             answer_tokens_default: 64,
@@ -143,6 +144,7 @@ impl Alphabet {
         let facts = ModelFacts {
             fingerprint: "fp_script".to_owned(),
             context_max: limits.context_max,
+            hidden: crate::script::HIDDEN,
             num_blocks,
             block_tokens: model::runner::BLOCK_TOKENS,
             engine_limits: limits.clone(),

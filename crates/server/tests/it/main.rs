@@ -11,6 +11,7 @@ mod echo;
 
 // Answers of a demanded form.
 mod constrained;
+mod embeddings;
 mod errors;
 mod http2;
 mod lifecycle;

@@ -39,6 +39,7 @@ fn load() -> Result<LoadedModel, LoadError> {
     let facts = ModelFacts {
         fingerprint: shape.fingerprint.clone(),
         context_max: shape.context_max,
+        hidden: shape.hidden,
         num_blocks: shape.num_blocks,
         block_tokens: model::runner::BLOCK_TOKENS,
         engine_limits: limits.clone(),
@@ -127,4 +128,55 @@ fn the_fingerprint_names_weights_and_kernels() {
             .is_some_and(|print| !print.is_empty()),
         "{answer}"
     );
+}
+
+/// Of a model that computes: the mean of the states that the runner gives, made length 1.
+#[test]
+fn an_embedding_is_the_mean_of_the_models_own_states() {
+    let mut config = config();
+    config.pooling = engine::Pooling::Mean;
+    let running = Running::start(config, Gate::open(), load);
+    running.wait_for(Phase::Ready);
+    let ids: Vec<u32> = (0..100).map(|idx| 3 + idx * 7 % 200).collect();
+    let file = Gguf::parse(testkit::tiny::llama(Encoding::Q8_0).build().bytes).unwrap();
+    let options = LoadOptions {
+        precision: Precision::Packed,
+        threads: NonZeroUsize::MIN,
+        kv_budget: KvBudget::Blocks(128),
+        context: None,
+        kv_type: None,
+    };
+    let mut runner = model::load(&file, &options).unwrap();
+    let batch = model::runner::Batch {
+        tokens: ids.clone(),
+        sequences: vec![model::runner::BatchSequence {
+            num_past: 0,
+            num_tokens: ids.len(),
+            blocks: (0..7).collect(),
+            logits: model::runner::LogitRows::AllStates,
+        }],
+    };
+    let outputs = runner.forward(&batch).unwrap();
+    let mut sums = vec![0.0_f64; outputs.hidden];
+    for state in outputs.states.chunks_exact(outputs.hidden) {
+        sums.iter_mut()
+            .zip(state)
+            .for_each(|(sum, &value)| *sum += f64::from(value));
+    }
+    let length = sums.iter().map(|sum| sum * sum).sum::<f64>().sqrt();
+    for input in [json!(ids), json!([ids, [5, 6], ids])] {
+        let answer = running
+            .post("/v1/embeddings", &json!({"input": input}))
+            .json();
+        let told: Vec<f64> =
+            serde_json::from_value(answer["data"][0]["embedding"].clone()).unwrap();
+        assert_eq!(told.len(), sums.len());
+        for (told, sum) in told.iter().zip(&sums) {
+            assert!(
+                (told - sum / length).abs() < 1e-6,
+                "{told} {}",
+                sum / length
+            );
+        }
+    }
 }
