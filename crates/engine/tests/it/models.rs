@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use engine::constrain::{Compiler, Form, Grammar, Limits, WhiteSpace};
-use engine::{EngineLimits, EventStream, FinishReason, PrefixCache, Request};
+use engine::{EngineLimits, EventStream, FinishReason, Pooling, PrefixCache, Request};
 use formats::gguf::Gguf;
 use model::{KvBudget, LoadOptions, Precision};
 use testkit::encode::Encoding;
@@ -229,6 +229,55 @@ fn a_real_model_answers_sensibly_and_the_same_in_company() {
     let told: Vec<Told> = streams.into_iter().map(read).collect();
     assert_eq!(told[2].text, alone.text);
     assert_eq!(told[2].tokens, alone.tokens);
+}
+
+/// The bits of the vectors of `prompts`, alone and among texts that are written at the same time.
+fn embedded(builder: &Builder, manner: Manner, pooling: Pooling) -> (Vec<Vec<u32>>, u32) {
+    let file = Gguf::parse(builder.build().bytes).expect("a sound file");
+    let (bench, tokenizer) = serve(&file, manner);
+    let prompts = [
+        prompt(1, 1),
+        prompt(16, 2),
+        prompt(33, 3),
+        prompt(200, 4),
+        prompt(200, 4),
+    ];
+    let bits = |told: Told| {
+        let vector = told.vector.expect("a vector");
+        vector.iter().map(|value| value.to_bits()).collect()
+    };
+    let alone = prompts
+        .iter()
+        .map(|it| bits(read(bench.embed(it, pooling))));
+    let mut vectors: Vec<Vec<u32>> = alone.collect();
+    let written = neighbours(&tokenizer, 12).into_iter();
+    let written: Vec<EventStream> = written.map(|request| bench.submit(request)).collect();
+    let streams: Vec<EventStream> = prompts.iter().map(|it| bench.embed(it, pooling)).collect();
+    vectors.extend(streams.into_iter().map(|stream| bits(read(stream))));
+    written.into_iter().for_each(|stream| drop(read(stream)));
+    let num_preemptions = bench
+        .log
+        .read(|happened| happened.steps.iter().map(|step| step.num_preemptions).sum());
+    (vectors, num_preemptions)
+}
+
+#[test]
+fn a_tiny_model_gives_the_same_vectors_in_every_manner_of_serving() {
+    for builder in [tiny::llama(Encoding::Q4_1), tiny::gemma3(Encoding::Q8_0)] {
+        for pooling in [Pooling::Mean, Pooling::Last] {
+            let (expected, _) = embedded(&builder, PLAIN, pooling);
+            assert_eq!(expected[..5], expected[5..], "alone and in company");
+            assert_ne!(expected[2], expected[3]);
+            for manner in MANNERS {
+                let (vectors, num_preemptions) = embedded(&builder, manner, pooling);
+                assert!(vectors == expected, "{manner:?} {pooling:?}");
+                assert!(
+                    manner.num_blocks > 24 || num_preemptions > 0,
+                    "the small pool was to preempt"
+                );
+            }
+        }
+    }
 }
 
 /// A real vocabulary, whose tokens span the borders of a document's parts.
