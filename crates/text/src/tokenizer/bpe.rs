@@ -10,7 +10,8 @@ use formats::gguf::{Gguf, Strings};
 use hashbrown::HashMap;
 
 use super::merge::{Join, JoinRules, Merger, Symbol};
-use super::split::{PRE_KEY, PreTokenizer, Splitter, WholeWords};
+use super::normalize::{NormalStep, normalized};
+use super::split::{Composition, PRE_KEY, PreTokenizer, Splitter, WholeWords};
 use super::vocabulary::{Pieces, TokenKind, Vocabulary};
 use super::{BosRule, TokenId, TokenizerError, require};
 
@@ -19,6 +20,7 @@ const MERGES_KEY: &str = "tokenizer.ggml.merges";
 /// Rules of a byte-level vocabulary.
 pub(super) struct Bpe {
     pre: &'static PreTokenizer,
+    normalizers: Vec<NormalStep>,
     splitter: Splitter,
     /// The token of each byte, where there is one.
     byte_tokens: [Option<TokenId>; 256],
@@ -47,6 +49,10 @@ impl Bpe {
         };
         Ok(Bpe {
             pre,
+            normalizers: match pre.composition {
+                Composition::Composed => vec![NormalStep::Nfc],
+                Composition::AsTyped => Vec::new(),
+            },
             splitter: Splitter::new(pre),
             byte_tokens: std::array::from_fn(byte_token),
             merges: Merges::from_gguf(file, vocabulary)?,
@@ -63,7 +69,8 @@ impl Bpe {
     pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, tokens: &mut Vec<TokenId>) {
         let mut merger = Merger::default();
         let mut spelled = String::new();
-        self.splitter.for_each_word(text, |word| {
+        let text = normalized(&self.normalizers, text);
+        self.splitter.for_each_word(&text, |word| {
             if self.pre.whole_words == WholeWords::Taken {
                 spelled.clear();
                 spelled.extend(word.bytes().map(char_of_byte));

@@ -136,6 +136,10 @@ enum BosRule {
 }
 
 const MODEL_KEY: &str = "tokenizer.ggml.model";
+const BYTE_LEVEL_KIND: &str = "gpt2";
+const SENTENCE_PIECE_KIND: &str = "llama";
+/// Values of [`MODEL_KEY`].
+const KINDS: [&str; 2] = [BYTE_LEVEL_KIND, SENTENCE_PIECE_KIND];
 const ADD_BOS_KEY: &str = "tokenizer.ggml.add_bos_token";
 const BOS_KEY: &str = "tokenizer.ggml.bos_token_id";
 const EOS_KEY: &str = "tokenizer.ggml.eos_token_id";
@@ -155,25 +159,26 @@ impl Tokenizer {
     /// Linear in the vocabulary: a few tens of milliseconds for 262 144 tokens.
     pub fn from_gguf(file: &Gguf) -> Result<Tokenizer, TokenizerError> {
         let kind: &str = require(file, MODEL_KEY)?;
+        // Other kinds have other arrays, whose absence would hide what is wrong.
+        if !KINDS.contains(&kind) {
+            return Err(TokenizerError::Unsupported {
+                key: MODEL_KEY.to_owned(),
+                value: kind.to_owned(),
+                known: KINDS.join(", "),
+            });
+        }
         let vocabulary = Vocabulary::from_gguf(file)?;
         let unknown = token_id(file, UNKNOWN_KEY, &vocabulary)?;
         let (model, pieces, default_rule) = match kind {
-            "gpt2" => {
+            BYTE_LEVEL_KIND => {
                 let bpe = Bpe::from_gguf(file, &vocabulary, unknown)?;
                 let (pieces, rule) = (bpe::pieces(&vocabulary), bpe.default_bos_rule());
                 (Model::Bpe(bpe), pieces, rule)
             }
-            "llama" => {
+            _ => {
                 let spm = SentencePiece::from_gguf(file, &vocabulary, unknown)?;
                 let pieces = spm::pieces(&vocabulary)?;
                 (Model::SentencePiece(spm), pieces, BosRule::Add)
-            }
-            other => {
-                return Err(TokenizerError::Unsupported {
-                    key: MODEL_KEY.to_owned(),
-                    value: other.to_owned(),
-                    known: "gpt2, llama".to_owned(),
-                });
             }
         };
         let bos = token_id(file, BOS_KEY, &vocabulary)?;

@@ -4,6 +4,7 @@ mod bad_vocabularies;
 mod chat_fixtures;
 mod forged_turns;
 mod hostile_input;
+mod hostile_json;
 mod hostile_templates;
 mod json_oracle;
 mod oracle;

@@ -91,7 +91,8 @@ fn without_a_rule_in_the_file_sentencepiece_and_llama_3_add_bos_and_gpt_2_does_n
     let with_bos = |pre: &str| bpe(pre, &SPECIALS, &[]).with("tokenizer.ggml.bos_token_id", 0_u32);
     assert!(starts_with_bos(&spm(&["a"])));
     assert!(starts_with_bos(&with_bos("llama-bpe")));
-    for pre in ["gpt-2", "smollm", "qwen2"] {
+    assert!(starts_with_bos(&with_bos("tekken")));
+    for pre in ["gpt-2", "smollm", "qwen2", "dbrx", "gpt-4o", "deepseek-llm"] {
         assert!(!starts_with_bos(&with_bos(pre)), "{pre}");
     }
 }
