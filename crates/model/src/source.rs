@@ -173,8 +173,9 @@ fn read_config(path: &Path) -> Result<Map<String, Value>, LoadError> {
         reason,
     };
     let mut text = Vec::new();
-    let file = File::open(path).and_then(|file| match file.metadata()?.is_file() {
-        true => Ok(file),
+    // Before it is opened: opening a pipe would wait for somebody who writes to it.
+    let file = std::fs::metadata(path).and_then(|metadata| match metadata.is_file() {
+        true => File::open(path),
         false => Err(io::Error::other("it is no file")),
     });
     file.and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut text))

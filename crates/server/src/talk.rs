@@ -54,15 +54,18 @@ impl<'a> Talk<'a> {
             .iter()
             .map(|tool| tool.definition.clone());
         let definitions: Vec<Value> = definitions.collect();
+        let mut messages = request.messages.clone();
+        if !template.reads_calls() {
+            messages.iter_mut().for_each(tell_calls);
+        }
         if definitions.is_empty() || template.reads_tools() {
-            return (definitions, request.messages.clone());
+            return (definitions, messages);
         }
         let listed: Vec<String> = definitions
             .iter()
             .map(|tool| tool["function"].to_string())
             .collect();
         let words = format!("{TOOLS_IN_WORDS}\n{}", listed.join("\n"));
-        let mut messages = request.messages.clone();
         match messages
             .first_mut()
             .filter(|first| first.role == Role::System)
@@ -184,7 +187,7 @@ impl<'a> Talk<'a> {
                 .as_ref()
                 .filter(|_| !is_free)
                 .unwrap_or(&any);
-            match constrain::part_schema(own, &limits) {
+            match constrain::part_schema(&of_object(tool.index, own)?, &limits) {
                 Ok(schema) => Ok((tool.name.clone(), schema)),
                 Err(error) => Err(refused(tool.index, &error)),
             }
@@ -209,6 +212,44 @@ impl<'a> Talk<'a> {
             [token] if self.serving.tokenizer.is_control(*token) => Some(token.0),
             _ => None,
         }
+    }
+}
+
+/// Puts the calls of an earlier turn into words, as its model would have said them.
+fn tell_calls(message: &mut Message) {
+    let calls = std::mem::take(&mut message.tool_calls);
+    let call = |call: &Value| {
+        let function = &call["function"];
+        let arguments = match &function["arguments"] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        format!(
+            "{{\"name\": {}, \"arguments\": {arguments}}}",
+            function["name"]
+        )
+    };
+    let words: Vec<String> = calls.iter().map(call).collect();
+    let said = (!message.content.is_empty()).then(|| message.content.clone());
+    message.content = said.into_iter().chain(words).collect::<Vec<_>>().join("\n");
+}
+
+/// Arguments are an object, whatever else their schema says; one that says otherwise is of nothing.
+fn of_object(index: usize, schema: &Value) -> Result<Value, Refusal> {
+    let mut schema = schema.clone();
+    let is_object = match schema.get("type") {
+        None => {
+            schema["type"] = "object".into();
+            true
+        }
+        Some(kind) => kind == "object",
+    };
+    match is_object {
+        true => Ok(schema),
+        false => Err(Refusal::ForModel {
+            param: format!("tools[{index}].function.parameters.type"),
+            reason: "must be \"object\": arguments have names".to_owned(),
+        }),
     }
 }
 

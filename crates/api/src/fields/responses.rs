@@ -14,7 +14,7 @@ pub(super) const FIELDS: &[Field] = &[
     obeyed("model", On::Own, Shape::Text { bytes_max: 512 }, "a served name; the default model if absent"),
     obeyed("input", On::Own, Shape::Structured("a string or a list of items"), "items of type `message` (text parts), `function_call`, `function_call_output`, `reasoning`"),
     obeyed("instructions", On::Own, Shape::Structured("a string"), "the system message; not carried over by `previous_response_id`"),
-    obeyed("previous_response_id", On::Own, Shape::Text { bytes_max: 128 }, "goes on after a stored response; 404 if it is not stored (any more)"),
+    obeyed("previous_response_id", On::Own, Shape::Text { bytes_max: 128 }, "goes on after a stored response; 400 if it is not stored (any more)"),
     obeyed("store", On::Own, Shape::Flag, "keep the response in memory, within bounds, the oldest leave first; default true"),
     obeyed("background", On::Own, Shape::Flag, "answer at once and work on without a client; only with `store`, not with `stream`"),
     obeyed("stream", On::Own, Shape::Flag, "server-sent events with names"),

@@ -84,6 +84,13 @@ fn refused(reason: String) -> CompileError {
     ];
     match words.iter().any(|word| reason.contains(word)) {
         true => CompileError::TooComplex { reason },
+        // Its own fault, in words that say nothing to the caller.
+        false if reason.contains("panic") => {
+            tracing::error!(reason, "a grammar made its compiler panic");
+            CompileError::TooComplex {
+                reason: "its compiler gave up".to_owned(),
+            }
+        }
         false => CompileError::Grammar { reason },
     }
 }

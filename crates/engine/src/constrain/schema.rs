@@ -228,10 +228,15 @@ impl Walk<'_> {
             "minItems" | "maxItems" | "minLength" | "maxLength" | "minProperties"
             | "maxProperties" => self.size(value, at)?,
             "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
-                if !value.is_number() {
-                    return at.refuse("must be a number");
+                // Larger ones overflow the automaton's arithmetic, and a double does not tell their neighbours apart.
+                const MAX: f64 = 9_007_199_254_740_992.0;
+                match value.as_f64() {
+                    None => return at.refuse("must be a number"),
+                    Some(bound) if bound.abs() > MAX => {
+                        return at.refuse("must be within 2^53 of zero");
+                    }
+                    Some(_) => value.clone(),
                 }
-                value.clone()
             }
             "multipleOf" => self.step(value, at)?,
             "pattern" => self.pattern(value, at)?,

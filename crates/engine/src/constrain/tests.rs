@@ -553,6 +553,21 @@ fn free_text_is_free_until_a_marker_that_the_form_must_follow() {
 }
 
 #[test]
+fn bounds_beyond_exact_arithmetic_are_refused_by_name() {
+    for bound in [json!(i64::MIN), json!(-1e308), json!(u64::MAX)] {
+        let refused = refusal(&schema(json!({"type": "integer", "minimum": bound})));
+        assert!(
+            matches!(&refused, CompileError::Schema { path, .. } if path == "minimum"),
+            "{refused:?}"
+        );
+    }
+    lets_through(
+        &schema(json!({"type": "integer", "minimum": -9007199254740992_i64})),
+        &["7"],
+    );
+}
+
+#[test]
 fn a_copy_goes_its_own_way() {
     let mut first = compile(&form(Grammar::Choice(vec![
         "ab".to_owned(),

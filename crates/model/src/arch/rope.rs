@@ -102,6 +102,13 @@ impl<'a> Section<'a> {
             // Marks it as read.
             let _ = keys.value(key);
         }
+        if parameters.is_some() && outer.get("rope_scaling").is_some_and(Value::is_object) {
+            let same = outer.get("rope_scaling") == outer.get("rope_parameters");
+            if !same {
+                let expected = "absent, or what `rope_parameters` says".to_owned();
+                keys.refuse_value("rope_scaling", expected, "something else".to_owned());
+            }
+        }
         // Old files have one rotation and a second base: local layers were never stretched.
         let is_local =
             kind_of_layer == "sliding_attention" && outer.contains_key("rope_local_base_freq");

@@ -180,6 +180,45 @@ fn what_cannot_be_enforced_is_refused_with_its_place() {
 }
 
 #[test]
+fn arguments_are_an_object_whatever_their_schema_leaves_open() {
+    let running = Setup::new().with_endless_context().start();
+    let tool = |parameters: Value| json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+    let body =
+        |parameters: Value| with(json!({"tools": [tool(parameters)], "tool_choice": "required"}));
+    for parameters in [
+        json!({"type": "string"}),
+        json!({"type": ["object", "null"]}),
+    ] {
+        let refused = refusal(running.post("/v1/chat/completions", &body(parameters)));
+        assert_eq!(
+            refused.1.as_deref(),
+            Some("tools[0].function.parameters.type")
+        );
+    }
+    let open = json!({"properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": false});
+    let answer = answer(&running, &body(open));
+    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    assert_eq!(arguments(call), json!({"a": 1}));
+}
+
+#[test]
+fn a_template_without_calls_gets_those_of_earlier_turns_in_words() {
+    let running = Setup::new().with_endless_context().start();
+    let body = json!({"messages": [
+        {"role": "user", "content": "when?"},
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{\"zone\": 1}"}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
+    ]});
+    let prompt = running.post("/apply-template", &body).json()["prompt"].clone();
+    let prompt = prompt.as_str().expect("a text");
+    assert!(
+        prompt.contains(r#"{"name": "now", "arguments": {"zone": 1}}"#),
+        "{prompt}"
+    );
+}
+
+#[test]
 fn the_other_dialects_have_the_same_calls_in_their_own_words() {
     let running = Setup::new().with_endless_context().start();
     let schema = weather()["function"]["parameters"].clone();

@@ -152,6 +152,7 @@ pub struct ChatTemplate {
     shape: MessageShape,
     syntax: OutputSyntax,
     reads_tools: bool,
+    reads_calls: bool,
 }
 
 impl fmt::Debug for ChatTemplate {
@@ -197,6 +198,7 @@ impl ChatTemplate {
             shape: MessageShape::AS_GIVEN,
             syntax: OutputSyntax::detect(source),
             reads_tools: source.contains("tools"),
+            reads_calls: source.contains("tool_calls"),
         };
         template.shape = MessageShape::probe(|messages| {
             let variables = template.variables(messages.to_vec(), AddPrompt::No, &Map::new());
@@ -241,6 +243,11 @@ impl ChatTemplate {
             for_tools.syntax = change(for_tools.syntax);
         }
         self
+    }
+
+    /// Whether the template shows the calls of earlier turns to the model.
+    pub fn reads_calls(&self) -> bool {
+        self.for_tools.is_some() || self.reads_calls
     }
 
     /// Whether the template shows tools to the model.
