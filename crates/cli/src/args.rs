@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use text::output::{CallSyntax, ReasoningSyntax};
 
 /// Serve language models, and know what you get.
 #[derive(Debug, Parser)]
@@ -112,6 +114,25 @@ pub struct ServeArgs {
     /// Use the chat template in this file instead of the model's own.
     #[arg(long, env = "FULCRUM_CHAT_TEMPLATE", value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
+    /// How reasoning is told from the answer [default: as the chat template shows].
+    #[arg(
+        long,
+        env = "FULCRUM_REASONING_PARSER",
+        value_name = "SYNTAX",
+        value_parser = reasoning_syntax()
+    )]
+    pub reasoning_parser: Option<ReasoningSyntax>,
+    /// How the model calls tools [default: as the chat template shows].
+    #[arg(
+        long,
+        env = "FULCRUM_TOOL_CALL_PARSER",
+        value_name = "SYNTAX",
+        value_parser = call_syntax()
+    )]
+    pub tool_call_parser: Option<CallSyntax>,
+    /// Accepted for compatibility: tools are always called as a request's `tool_choice` says.
+    #[arg(long, hide = true)]
+    pub enable_auto_tool_choice: bool,
     /// Longest sequence in tokens, prompt and answer together [default: what the model was made for].
     #[arg(
         long,
@@ -371,6 +392,16 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+fn reasoning_syntax() -> impl TypedValueParser<Value = ReasoningSyntax> {
+    PossibleValuesParser::new(ReasoningSyntax::WORDS)
+        .try_map(|word| ReasoningSyntax::from_word(&word).ok_or("no syntax has this name"))
+}
+
+fn call_syntax() -> impl TypedValueParser<Value = CallSyntax> {
+    PossibleValuesParser::new(CallSyntax::WORDS)
+        .try_map(|word| CallSyntax::from_word(&word).ok_or("no syntax has this name"))
+}
+
 /// A name that fits into JSON, a shell line and a metric label as it is.
 fn model_name(typed: &str) -> Result<String, String> {
     if typed.trim().is_empty() {
@@ -406,8 +437,26 @@ mod tests {
     #[test]
     fn flags_of_vllm_mean_the_same_here() {
         let typed = "fulcrum serve --max-model-len 2048 --max-num-seqs 8 --max-num-batched-tokens 256 --served-model-name a \
-                     --block-size 16 --scheduling-policy fcfs --enable-prefix-caching --max-num-queued-reqs 4";
+                     --block-size 16 --scheduling-policy fcfs --enable-prefix-caching --max-num-queued-reqs 4 --enable-auto-tool-choice \
+                     --tool-call-parser hermes --reasoning-parser deepseek_r1";
         Cli::try_parse_from(typed.split_whitespace()).expect("each of them exists");
+    }
+
+    #[test]
+    fn every_syntax_that_the_help_lists_is_taken_and_no_other() {
+        let typed = |flag: &str, word: &str| {
+            Cli::try_parse_from(["fulcrum", "serve", flag, word]).map_err(|error| error.to_string())
+        };
+        for (flag, words) in [
+            ("--reasoning-parser", ReasoningSyntax::WORDS),
+            ("--tool-call-parser", CallSyntax::WORDS),
+        ] {
+            for word in words {
+                assert!(typed(flag, word).is_ok(), "{flag} {word}");
+            }
+            let error = typed(flag, "pythonic").expect_err("nobody reads that");
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::json;
 use text::Tokenizer;
 
 use crate::args::{ComputeArgs, InspectArgs, KvType, Quantize};
+use crate::describe;
 use crate::open::{self, Wanted};
 use crate::weights::{self, Choice};
 use crate::words::{megabytes, print, printable};
@@ -164,6 +165,7 @@ impl Report {
             );
             rows.push(("shape", shape));
             rows.push(("context", format!("{} tokens", spec.context_max)));
+            rows.extend(describe::rows(spec));
         }
         if let Some(weights) = &self.weights {
             let size = megabytes(weights.plan.num_bytes());
@@ -218,6 +220,7 @@ impl Report {
             "hidden": model.spec.as_ref().map(|spec| spec.hidden),
             "vocab": model.spec.as_ref().map(|spec| spec.vocab),
             "context_max": model.spec.as_ref().map(|spec| spec.context_max),
+            "decoder": model.spec.as_ref().map(describe::json),
             "kv_block_bytes": model.kv_block_bytes,
             "tokenizer": match &self.tokenizer {
                 TokenizerReport::Usable(facts) => facts.json(),

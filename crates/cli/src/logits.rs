@@ -1,6 +1,7 @@
 //! `fulcrum logits`: a model's raw output, for comparing with other engines.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
         &args.model.compute,
         precision,
         KvPositions::Exactly(ids.len()),
+        NonZeroUsize::new(ids.len()),
     )?;
     drop(source);
     let vocab = runner.shape().vocab;

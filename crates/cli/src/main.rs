@@ -8,6 +8,7 @@
 mod args;
 mod cache;
 mod catalogue;
+mod describe;
 mod doctor;
 mod generation;
 mod hub;
@@ -18,6 +19,7 @@ mod pull;
 mod reference;
 mod run;
 mod serve;
+mod syntax;
 mod weights;
 mod words;
 

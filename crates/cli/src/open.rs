@@ -231,6 +231,9 @@ const MEBIBYTE: u64 = 1 << 20;
 
 /// Loads the weights and makes the KV cache.
 ///
+/// `context` is the longest sequence that will be computed, in tokens; `None` is what the model was made for.
+/// Models with two sets of frequencies (LongRoPE) choose by it.
+///
 /// # Errors
 ///
 /// If the flags ask for more memory than this machine has, or the model is refused.
@@ -239,6 +242,7 @@ pub fn runner(
     compute: &ComputeArgs,
     precision: Precision,
     positions: KvPositions,
+    context: Option<NonZeroUsize>,
 ) -> anyhow::Result<CpuRunner> {
     let inspection = model::inspect(source);
     let kv_type = match (precision, compute.kv_type) {
@@ -253,7 +257,7 @@ pub fn runner(
             .and_then(|threads| NonZeroUsize::new(threads.into()))
             .unwrap_or_else(usable_processors),
         kv_budget: kv_budget(&inspection, kv_type, positions)?,
-        context: None,
+        context: context.map(NonZeroUsize::get),
         kv_type: Some(kv_type),
     };
     model::load(source, &options)
@@ -400,7 +404,8 @@ mod tests {
             quantize: None,
         };
         let positions = KvPositions::Exactly(64);
-        let runner = runner(&file, &compute, Precision::Packed, positions).expect("it is loaded");
+        let runner =
+            runner(&file, &compute, Precision::Packed, positions, None).expect("it is loaded");
         let context = |asked| context_max(&runner, NonZeroUsize::new(asked));
         assert_eq!(context(0).expect("nothing was asked for"), 64);
         assert_eq!(context(10).expect("less than there is"), 10);

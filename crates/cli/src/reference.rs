@@ -75,6 +75,15 @@ fn row(page: &mut String, argument: &Arg) {
         .get_help()
         .map(ToString::to_string)
         .unwrap_or_default();
+    let words = argument.get_possible_values();
+    let words: Vec<&str> = words
+        .iter()
+        .map(clap::builder::PossibleValue::get_name)
+        .collect();
+    let help = match takes_value && !words.is_empty() {
+        true => format!("{help}; one of {}", words.join(", ")),
+        false => help,
+    };
     let help = help.replace('|', "\\|").replace('\n', " ");
     let _ = writeln!(
         page,

@@ -86,6 +86,7 @@ impl Session {
             &args.model.compute,
             weights.precision,
             KvPositions::Exactly(positions),
+            NonZeroUsize::new(positions),
         )?;
         drop(source);
         let context_max = open::context_max(&runner, args.context)?;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -12,7 +13,8 @@ use server::{
 };
 
 use crate::args::{LogFormat, Pooling, ServeArgs};
-use crate::open::{self, KvPositions, Wanted};
+use crate::open::{self, KvPositions, TextSide, Wanted};
+use crate::syntax::AskedSyntax;
 use crate::weights;
 use crate::words::{WithHint as _, megabytes};
 
@@ -29,12 +31,14 @@ pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         name: config.served_names[0].clone(),
         has_keys: !args.api_key.is_empty(),
         started,
+        example: Arc::default(),
     };
     // The port first: a taken one should be known before anything is fetched or loaded.
     let server = Server::bind(config)
         .hint(|| "another port: --port 8081, or --port 0 for any free one".to_owned())?;
     // `{:#}` keeps the whole chain of causes in one line.
-    let load = move || load(&args, &wanted).map_err(|error| format!("{error:#}").into());
+    let example = Arc::clone(&announced.example);
+    let load = move || load(&args, &wanted, &example).map_err(|error| format!("{error:#}").into());
     match server.run(load, move |phase, address| {
         announced.announce(phase, address)
     })? {
@@ -88,10 +92,21 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
 }
 
 /// Fetches, opens and loads the model; runs while the port already answers "loading".
-fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
+fn load(
+    args: &ServeArgs,
+    wanted: &Wanted,
+    example: &OnceLock<Example>,
+) -> anyhow::Result<LoadedModel> {
     let path = wanted.path()?;
     let source = open::source(&path)?;
-    let text = open::text_side(&source)?.with_template_of(args.chat_template.as_deref())?;
+    let text = open::text_side(&source)?
+        .with_template_of(args.chat_template.as_deref())?
+        .with_syntax(AskedSyntax {
+            reasoning: args.reasoning_parser,
+            calls: args.tool_call_parser,
+        })?;
+    // Loading runs once, so nothing was set before.
+    let _ = example.set(Example::for_model(&text));
     let defaults = open::sampling_defaults(&source)?;
     let weights = weights::choose(&source, &args.model.compute)?;
     eprintln!("{}", weights.line());
@@ -103,7 +118,13 @@ fn load(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<LoadedModel> {
     let positions = args
         .kv_cache_mib
         .map_or(KvPositions::Usual, KvPositions::Mebibytes);
-    let runner = open::runner(&source, &args.model.compute, weights.precision, positions)?;
+    let runner = open::runner(
+        &source,
+        &args.model.compute,
+        weights.precision,
+        positions,
+        args.context,
+    )?;
     let shape = runner.shape().clone();
     let num_positions = shape.num_blocks * BLOCK_TOKENS;
     let context_max = open::context_max(&runner, args.context)?;
@@ -151,6 +172,51 @@ struct Announced {
     name: String,
     has_keys: bool,
     started: Instant,
+    /// Known once the model's text side is read.
+    example: Arc<OnceLock<Example>>,
+}
+
+/// A request that the model can answer.
+#[derive(Clone, Copy, Debug)]
+enum Example {
+    /// A conversation.
+    Chat,
+    /// A text to go on with: there is no chat template.
+    Text,
+    /// Token ids to go on with: there is no tokenizer.
+    TokenIds,
+}
+
+impl Example {
+    fn for_model(text: &TextSide) -> Example {
+        if !text.tokenizer.has_text() {
+            Example::TokenIds
+        } else if text.template.is_none() {
+            Example::Text
+        } else {
+            Example::Chat
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Example::Chat => "/v1/chat/completions",
+            Example::Text | Example::TokenIds => "/v1/completions",
+        }
+    }
+
+    /// What follows the model's name in the body.
+    fn fields(self) -> &'static str {
+        match self {
+            Example::Chat => {
+                r#""stream": true, "messages": [{"role": "user", "content": "Why is the sky blue?"}]"#
+            }
+            Example::Text => r#""stream": true, "prompt": "The sky is blue because""#,
+            Example::TokenIds => {
+                r#""prompt": [1, 2, 3], "max_tokens": 16, "return_token_ids": true"#
+            }
+        }
+    }
 }
 
 impl Announced {
@@ -166,6 +232,8 @@ impl Announced {
 
     fn announce_ready(&self, address: SocketAddr) {
         let address = reachable(address);
+        let example = self.example.get().copied().unwrap_or(Example::Chat);
+        let (path, fields) = (example.path(), example.fields());
         let key = if self.has_keys {
             " -H \"Authorization: Bearer $FULCRUM_API_KEY\""
         } else {
@@ -173,8 +241,8 @@ impl Announced {
         };
         eprintln!(
             "\nready after {:.1} s: {} on http://{address}\n\n\
-             try it:\n  curl -N http://{address}/v1/chat/completions{key} -H 'Content-Type: application/json' \\\n    \
-             -d '{{\"model\": \"{}\", \"stream\": true, \"messages\": [{{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}}]}}'\n\n\
+             try it:\n  curl -N http://{address}{path}{key} -H 'Content-Type: application/json' \\\n    \
+             -d '{{\"model\": \"{}\", {fields}}}'\n\n\
              metrics: http://{address}/metrics\n",
             self.started.elapsed().as_secs_f64(),
             self.name,

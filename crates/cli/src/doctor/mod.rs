@@ -148,7 +148,7 @@ fn examine(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
 fn runner(source: &Source, args: &DoctorArgs) -> anyhow::Result<CpuRunner> {
     let weights = weights::choose(source, &args.compute)?;
     let positions = KvPositions::Exactly(speed::POSITIONS);
-    open::runner(source, &args.compute, weights.precision, positions)
+    open::runner(source, &args.compute, weights.precision, positions, None)
 }
 
 /// Why there is no text side. A folder's template is read with its tokenizer, but to blame alone.

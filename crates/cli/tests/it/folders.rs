@@ -120,6 +120,118 @@ fn an_inspection_tells_what_weights_will_be_held_in() {
     assert_eq!(report["tokenizer"], json!(null));
 }
 
+/// LongRoPE's set of factors, and with it the fingerprint, depends on the longest sequence that is served.
+#[test]
+fn the_context_that_is_asked_for_chooses_between_the_two_sets_of_longrope() {
+    let Some(tiny) = folder("phi3") else { return };
+    let path = tiny.model.join("config.json");
+    let config = std::fs::read(&path).expect("it was copied");
+    let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    let num_pairs = 8;
+    config["original_max_position_embeddings"] = json!(64);
+    config["rope_parameters"] = json!({
+        "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64,
+        "short_factor": vec![1.0; num_pairs], "long_factor": vec![4.0; num_pairs],
+    });
+    std::fs::write(&path, config.to_string()).expect("the folder is writable");
+    let fingerprint = |flags: &[&str]| {
+        let serving = Serving::start(&tiny, flags);
+        let words = serving.words();
+        let fingerprint = words
+            .split_whitespace()
+            .find(|word| word.starts_with("fp-"));
+        fingerprint.expect("the start lines show it").to_owned()
+    };
+    let short = fingerprint(&["--context", "64"]);
+    assert_eq!(short, fingerprint(&["--context", "32"]));
+    let long = fingerprint(&["--context", "65"]);
+    assert_eq!(long, fingerprint(&[]));
+    assert_ne!(short, long);
+}
+
+#[test]
+fn an_inspection_describes_what_sets_each_family_apart() {
+    for (family, parts) in [
+        (
+            "gemma2",
+            &[
+                "before and after each half",
+                "window of",
+                "scores capped at",
+                "logits capped at",
+                "embedding ",
+            ][..],
+        ),
+        (
+            "gemma3",
+            &[
+                "of each query and key head",
+                "window of",
+                "gated GELU (tanh)",
+            ],
+        ),
+        (
+            "gpt2",
+            &[
+                "LayerNorm before",
+                "plain GELU (tanh)",
+                "learned vectors",
+                "with biases",
+            ],
+        ),
+        ("granite", &["multipliers", "residual "]),
+        ("llama3-rope", &["stretched frequency by frequency"]),
+        ("llama-yarn", &["(YaRN)"]),
+        ("llama-linear-rope", &["(linear)"]),
+        ("mistral-window", &["window of"]),
+        (
+            "mixtral",
+            &[
+                "for each token, gated SiLU",
+                "weighed among the chosen, in all layers",
+            ],
+        ),
+        (
+            "olmo2",
+            &[
+                "RMSNorm after each half",
+                "all query and all key heads at once",
+            ],
+        ),
+        ("smollm3", &["no rotation in"]),
+        ("stablelm-partial-rope", &["rotation of"]),
+        ("qwen2", &["biases on query, key and value"]),
+    ] {
+        let Some(tiny) = folder(family) else { return };
+        let said = stdout(&tiny.run(&["inspect", tiny.model()]));
+        for part in parts {
+            assert!(said.contains(part), "{family}: no {part:?} in:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn an_inspection_in_json_gives_the_numbers_of_a_configuration() {
+    let Some(tiny) = folder("qwen3-moe") else {
+        return;
+    };
+    let config = std::fs::read(tiny.model.join("config.json")).expect("it was copied");
+    let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    let report = stdout(&tiny.run(&["inspect", tiny.model(), "--json"]));
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let decoder = &report["decoder"];
+    let attention = &decoder["attention"];
+    assert_eq!(decoder["experts"]["count"], config["num_local_experts"]);
+    assert_eq!(decoder["experts"]["used"], config["num_experts_per_tok"]);
+    assert_eq!(decoder["experts"]["width"], config["moe_intermediate_size"]);
+    assert_eq!(attention["kv_heads"], config["num_key_value_heads"]);
+    assert_eq!(attention["qk_norm"], json!("per_head"));
+    assert_eq!(decoder["norm"]["eps"], config["rms_norm_eps"]);
+    assert_eq!(decoder["layers_without_rotation"], json!([]));
+    let num_layers = config["num_hidden_layers"].as_u64().map(|num| num as usize);
+    assert_eq!(attention["windows"].as_array().map(Vec::len), num_layers);
+}
+
 /// The greedy continuation through the engine, with the prefix cache on, twice.
 #[test]
 fn a_folder_without_a_tokenizer_serves_token_ids_and_nothing_else() {
@@ -133,6 +245,13 @@ fn a_folder_without_a_tokenizer_serves_token_ids_and_nothing_else() {
     );
     assert!(
         serving.words().contains("weights take"),
+        "{}",
+        serving.words()
+    );
+    assert!(
+        serving.words().contains("/v1/completions")
+            && serving.words().contains("\"prompt\": [1, 2, 3]")
+            && !serving.words().contains("/chat/"),
         "{}",
         serving.words()
     );

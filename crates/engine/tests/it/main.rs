@@ -39,3 +39,6 @@ mod failures;
 
 // Tiny and real models in place of the fake.
 mod models;
+
+// Checkpoints of every family against the reference.
+mod families;
