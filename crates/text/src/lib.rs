@@ -15,7 +15,7 @@ mod folder;
 
 mod stream;
 
-/// What a model's text consists of: reasoning, content, tool calls.
+// What a model's text consists of: reasoning, content, tool calls.
 pub mod output;
 
 pub use folder::{FolderError, FolderText};
