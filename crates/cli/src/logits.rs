@@ -7,7 +7,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use formats::safetensors::{Dtype, NewTensor, write_safetensors};
-use model::Precision;
 use model::runner::Runner as _;
 use text::SpecialText;
 
@@ -46,15 +45,16 @@ pub fn logits(args: LogitsArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let rows = args.rows.unwrap_or_else(|| (0..ids.len()).collect());
-    let precision = if args.exact {
-        Precision::Exact
+    let weights = if args.exact {
+        weights::exact(&source)?
     } else {
-        weights::choose(&source, &args.model.compute)?.precision
+        weights::choose(&source, &args.model.compute)?
     };
+    eprintln!("{}", weights.line());
     let mut runner = open::runner(
         &source,
         &args.model.compute,
-        precision,
+        weights.precision,
         KvPositions::Exactly(ids.len()),
         NonZeroUsize::new(ids.len()),
     )?;

@@ -80,6 +80,7 @@ impl Session {
             .hint(|| "`fulcrum serve` takes prompts of token ids".to_owned());
         }
         let weights = weights::choose(&source, &args.model.compute)?;
+        eprintln!("{}", weights.line());
         let positions = args.context.map_or(CONTEXT_USUAL, NonZeroUsize::get);
         let runner = open::runner(
             &source,

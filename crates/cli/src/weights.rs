@@ -18,12 +18,12 @@ pub struct Choice {
     pub precision: Precision,
     /// How many matrices become what.
     pub plan: WeightPlan,
-    /// Why: a clause that goes on from "weights: …".
+    /// Why: a clause that goes on from "weights take …".
     pub reason: String,
 }
 
 impl Choice {
-    /// `weights q8_0 (Q8_0: 22 matrices), 143.2 MB, because …`.
+    /// `weights take 143.2 MB (Q8_0: 22 matrices) because …`, to be told on stderr.
     pub fn line(&self) -> String {
         let size = megabytes(self.plan.num_bytes());
         format!("weights take {size} ({}) {}", self.plan, self.reason)
@@ -57,6 +57,19 @@ pub fn choose(source: &Source, compute: &ComputeArgs) -> anyhow::Result<Choice> 
         });
     }
     largest_that_fits(source, stored, memory_bytes().unwrap_or(u64::MAX))
+}
+
+/// Single precision for all weights, whatever memory there is: what `--exact` asks for.
+///
+/// # Errors
+///
+/// If the model is refused.
+pub fn exact(source: &Source) -> anyhow::Result<Choice> {
+    Ok(Choice {
+        precision: Precision::Exact,
+        plan: model::plan(source, Precision::Exact)?,
+        reason: "as --exact asks".to_owned(),
+    })
 }
 
 /// The first of 16, 8, 5 and 4.5 bits that takes at most half of `memory`.

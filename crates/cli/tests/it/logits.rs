@@ -2,7 +2,7 @@
 
 use formats::safetensors::{Dtype, Safetensors};
 
-use crate::support::{Tiny, stderr};
+use crate::support::{Encoding, Tiny, stderr};
 
 /// Shape and values of the tensor that was written.
 fn read(path: &str) -> (Vec<usize>, Vec<f32>) {
@@ -68,6 +68,36 @@ fn exact_arithmetic_is_close_to_the_fast_one_but_not_the_same() {
         worst > 0.0 && worst < 0.2 * largest,
         "worst difference {worst}, largest logit {largest}"
     );
+}
+
+#[test]
+fn the_types_of_the_weights_are_told_with_the_reason() {
+    let tiny = Tiny::new();
+    let (ids, out) = (tiny.path("ids.json"), tiny.path("out.safetensors"));
+    std::fs::write(&ids, "[1, 5]").expect("the folder is writable");
+    let wide = tiny.path("wide.gguf");
+    testkit::tiny::llama(Encoding::BF16).write(wide.as_ref());
+    for (model, flags, held, reason) in [
+        (tiny.model(), &[][..], "(Q4_0: ", "as the file has them"),
+        (tiny.model(), &["--exact"], "(F32: ", "as --exact asks"),
+        (&wide, &[], "(BF16: ", "because they fit in half of"),
+        (
+            &wide,
+            &["--quantize", "q8_0"],
+            "Q8_0: ",
+            "as --quantize asks",
+        ),
+    ] {
+        let mut all = vec!["logits", "--model", model, "--ids", &ids, "--out", &out];
+        all.extend(flags);
+        let output = tiny.run(&all);
+        let words = stderr(&output);
+        assert!(output.status.success(), "{words}");
+        assert!(output.stdout.is_empty(), "{flags:?}");
+        let line = words.lines().find(|line| line.starts_with("weights take "));
+        let line = line.unwrap_or_else(|| panic!("{flags:?}: {words}"));
+        assert!(line.contains(held) && line.contains(reason), "{line}");
+    }
 }
 
 #[test]

@@ -27,6 +27,18 @@ fn the_same_question_gets_the_same_answer_on_stdout() {
 }
 
 #[test]
+fn the_types_of_the_weights_are_told_beside_the_answer_and_not_in_it() {
+    let tiny = Tiny::new();
+    let output = tiny.run(&["run", "-m", tiny.model(), "--max-tokens", "4", "hello"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let words = stderr(&output);
+    for part in ["weights take ", "(Q4_0: ", "as the file has them"] {
+        assert!(words.contains(part), "no {part:?} in {words}");
+    }
+    assert!(!stdout(&output).contains("weights"), "{}", stdout(&output));
+}
+
+#[test]
 fn a_prompt_may_come_through_a_pipe() {
     let tiny = Tiny::new();
     let mut child = fulcrum(tiny.folder.path())
