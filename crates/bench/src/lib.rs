@@ -6,3 +6,11 @@
 
 // What one answer's stream tells.
 pub mod observe;
+// One request as the run saw it.
+pub mod sample;
+// What users were promised.
+pub mod slo;
+// The result of a run.
+pub mod summary;
+// What is asked.
+pub mod workload;

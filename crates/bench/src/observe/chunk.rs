@@ -12,6 +12,9 @@ pub(super) struct Chunk<'a> {
     /// As told, which may be nonsense.
     pub completion_tokens: Option<i64>,
     pub reasoning_tokens: Option<u64>,
+    pub prompt_tokens: Option<u64>,
+    pub cached_tokens: Option<u64>,
+    pub queue_ms: Option<f64>,
     /// The server's words, if it reports a failure.
     pub error: Option<String>,
 }
@@ -53,6 +56,16 @@ impl<'a> Chunk<'a> {
                     .get("reasoning_tokens")?
                     .as_u64()
             }),
+            prompt_tokens: usage.and_then(|usage| usage.get("prompt_tokens")?.as_u64()),
+            cached_tokens: usage.and_then(|usage| {
+                usage
+                    .get("prompt_tokens_details")?
+                    .get("cached_tokens")?
+                    .as_u64()
+            }),
+            queue_ms: value
+                .get("timings")
+                .and_then(|timings| timings.get("queue_ms")?.as_f64()),
             error: value
                 .get("error")
                 .filter(|error| !error.is_null())

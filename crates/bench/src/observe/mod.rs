@@ -103,6 +103,7 @@ pub struct Observation {
     counted: Option<u64>,
     thinking: Thinking,
     last_read: Option<Duration>,
+    text_bytes_max: usize,
 }
 
 /// Where an answer stands that thinks aloud in its content.
@@ -135,6 +136,7 @@ impl Observation {
             counted: Some(0),
             thinking: Thinking::Unknown(String::new()),
             last_read: None,
+            text_bytes_max: 0,
         }
     }
 
@@ -142,6 +144,18 @@ impl Observation {
     pub fn head(&mut self, http_status: u16, at: Duration) {
         self.record.http_status = Some(http_status);
         self.record.head = Some(at);
+    }
+
+    /// The server says that the request queued for `queue_ms`; what is no duration is nothing said.
+    pub fn queued(&mut self, queue_ms: f64) {
+        let queue = Duration::try_from_secs_f64(queue_ms / 1e3).ok();
+        self.record.queue = queue.or(self.record.queue);
+    }
+
+    /// Keeps the answer's text, of its first choice and up to `num_bytes_max`, for a next turn.
+    pub fn keep_text(&mut self, num_bytes_max: usize) {
+        self.text_bytes_max = num_bytes_max;
+        self.record.text = Some(String::new());
     }
 
     /// Takes what one read of the socket brought at `at`.
@@ -246,6 +260,11 @@ impl Observation {
         }
         self.record.num_reasoning_tokens =
             chunk.reasoning_tokens.or(self.record.num_reasoning_tokens);
+        self.record.num_prompt_tokens = chunk.prompt_tokens.or(self.record.num_prompt_tokens);
+        self.record.num_cached_tokens = chunk.cached_tokens.or(self.record.num_cached_tokens);
+        if let Some(queue_ms) = chunk.queue_ms {
+            self.queued(queue_ms);
+        }
         for choice in &chunk.choices {
             let idx = choice.index.min(MAX_CHOICES - 1);
             if self.finished.len() <= idx {
@@ -276,6 +295,12 @@ impl Observation {
         self.counted = self.counted.zip(tokens).map(|(sum, num)| sum + num);
         for choice in &content {
             self.record.num_content_bytes += choice.content_bytes();
+            if let (0, Some(text), Some(kept)) =
+                (choice.index, choice.content, &mut self.record.text)
+                && kept.len() + text.len() <= self.text_bytes_max
+            {
+                kept.push_str(text);
+            }
         }
         let answers = content
             .iter()
@@ -340,8 +365,9 @@ impl Observation {
         self.error.get_or_insert(error);
     }
 
-    /// What came of it all.
-    pub fn finish(mut self, end: StreamEnd) -> Record {
+    /// What came of it all, `at` the end.
+    pub fn finish(mut self, end: StreamEnd, at: Duration) -> Record {
+        self.record.ended = at;
         match std::mem::replace(&mut self.body, Body::Unknown) {
             Body::Events(reader) if !self.is_done => {
                 let at = self

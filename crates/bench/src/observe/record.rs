@@ -94,6 +94,16 @@ pub struct Record {
     pub token_source: TokenSource,
     /// Of those, reasoning, if the server tells.
     pub num_reasoning_tokens: Option<u64>,
+    /// Prompt tokens by the server's count.
+    pub num_prompt_tokens: Option<u64>,
+    /// Of those, found in its cache, if it tells.
+    pub num_cached_tokens: Option<u64>,
+    /// How long the request queued, if the server tells.
+    pub queue: Option<Duration>,
+    /// When the last byte was there, or the request was given up.
+    pub ended: Duration,
+    /// The answer's text, if it was asked for: what a next turn repeats.
+    pub text: Option<String>,
     /// Bytes of all content.
     pub num_content_bytes: u64,
     /// Content events that shared a read with the one before.

@@ -16,11 +16,12 @@ fn observe_reads<'a>(reads: impl IntoIterator<Item = &'a [u8]>, end: StreamEnd) 
             break;
         }
     }
-    observation.finish(if progress == Progress::Done {
+    let end = if progress == Progress::Done {
         StreamEnd::Done
     } else {
         end
-    })
+    };
+    observation.finish(end, Duration::ZERO)
 }
 
 /// A record without what depends on the reads.
@@ -40,6 +41,7 @@ fn timeless(record: &Record) -> Record {
         .iter_mut()
         .for_each(|mark| mark.at = Duration::ZERO);
     record.num_coalesced = 0;
+    record.ended = Duration::ZERO;
     record.flags.retain(|flag| *flag != Flag::Buffered);
     record
 }
@@ -395,7 +397,7 @@ fn refusals_pages_and_silence_are_told_apart() {
         let mut observation = Observation::new(LIMITS);
         observation.head(status, Duration::ZERO);
         observation.read(body.as_bytes(), Duration::ZERO);
-        observation.finish(end)
+        observation.finish(end, Duration::ZERO)
     };
     let busy = answered(
         503,
@@ -418,16 +420,19 @@ fn refusals_pages_and_silence_are_told_apart() {
         answered(200, "data: {not json\n\n", StreamEnd::Closed).status,
         Status::Protocol
     );
-    let late = Observation::new(LIMITS).finish(StreamEnd::TimedOut(Wait::FirstToken));
+    let late =
+        Observation::new(LIMITS).finish(StreamEnd::TimedOut(Wait::FirstToken), Duration::ZERO);
     assert_eq!(late.status, Status::Timeout);
     assert_eq!(
         Observation::new(LIMITS)
-            .finish(StreamEnd::NotConnected)
+            .finish(StreamEnd::NotConnected, Duration::ZERO)
             .status,
         Status::Connect
     );
     assert_eq!(
-        Observation::new(LIMITS).finish(StreamEnd::Reset).status,
+        Observation::new(LIMITS)
+            .finish(StreamEnd::Reset, Duration::ZERO)
+            .status,
         Status::Connect
     );
 }
@@ -437,7 +442,7 @@ fn a_stall_keeps_what_was_there() {
     let mut observation = Observation::new(LIMITS);
     observation.head(200, Duration::ZERO);
     observation.read(text("a").as_bytes(), Duration::from_millis(3));
-    let record = observation.finish(StreamEnd::TimedOut(Wait::NextToken));
+    let record = observation.finish(StreamEnd::TimedOut(Wait::NextToken), Duration::ZERO);
     assert_eq!(
         (record.status, record.first_token),
         (Status::Timeout, Some(Duration::from_millis(3)))
@@ -492,7 +497,7 @@ proptest! {
         for byte in bytes.chunks(7) {
             observation.read(byte, Duration::ZERO);
         }
-        let record = observation.finish(StreamEnd::Closed);
+        let record = observation.finish(StreamEnd::Closed, Duration::ZERO);
         prop_assert!(record.status != Status::Ok);
     }
 }
