@@ -6,6 +6,8 @@
 
 // What one answer's stream tells.
 pub mod observe;
+// Where to run the server.
+pub mod operating_point;
 // One request as the run saw it.
 pub mod sample;
 // What users were promised.
