@@ -31,6 +31,18 @@ pub(super) fn read(
             });
         }
         match given(message, "content") {
+            Some(empty @ Value::Array(blocks)) if blocks.is_empty() => {
+                // Only an answer may be about to begin.
+                let begins = role == "assistant" && idx > 0 && idx + 1 == messages.len();
+                if !begins {
+                    let expected = "a string or a list of at least one block";
+                    return Err(RequestError::invalid(
+                        format!("{path}.content"),
+                        expected,
+                        empty,
+                    ));
+                }
+            }
             Some(Value::Array(blocks)) => {
                 for (idx, block) in blocks.iter().enumerate() {
                     let path = format!("{path}.content[{idx}]");

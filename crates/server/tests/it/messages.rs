@@ -296,3 +296,32 @@ fn a_full_queue_is_overloaded_and_says_when_to_come_back() {
     assert_eq!((status, kind.as_str()), (503, "overloaded_error"));
     drop((first, second));
 }
+
+#[test]
+fn a_message_without_blocks_is_refused_unless_an_answer_begins_there() {
+    let running = Setup::new().start();
+    let user = json!({"role": "user", "content": "say the alphabet"});
+    let silent = |role: &str| json!({"role": role, "content": []});
+    for (messages, place) in [
+        (json!([silent("user")]), "messages[0].content"),
+        (json!([silent("assistant")]), "messages[0].content"),
+        (
+            json!([user, silent("assistant"), user]),
+            "messages[1].content",
+        ),
+        (json!([user, silent("user")]), "messages[1].content"),
+    ] {
+        let body = with(json!({"messages": messages}));
+        let (status, kind, message) = failure(running.post("/v1/messages", &body));
+        assert_eq!((status, kind.as_str()), (400, "invalid_request_error"));
+        assert!(
+            message.contains(place) && message.contains("at least one block"),
+            "{message}"
+        );
+    }
+    let begun = with(json!({"messages": [user, silent("assistant")]}));
+    assert_eq!(
+        create(&running, &begun)["content"],
+        create(&running, &alphabet())["content"]
+    );
+}
