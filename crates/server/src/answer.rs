@@ -150,6 +150,22 @@ pub(crate) async fn receive<T: Send + 'static>(
     Ok((serving, prepared))
 }
 
+/// Receives a body and works on it. The engine is not asked, so nothing is refused for load.
+pub(crate) async fn at_desk(
+    shared: Arc<Shared>,
+    request: Request,
+    work: Prepare<Response>,
+) -> Result<Response, Refusal> {
+    let desk = Desk {
+        serving: Arc::clone(shared.loaded()?),
+        shared: Arc::clone(&shared),
+        arrived: Instant::now(),
+    };
+    let body = body::receive(&shared, request).await?;
+    let num_bytes = body.bytes.len();
+    offload::run(&shared, num_bytes, move || work(&desk, &body.bytes)).await
+}
+
 /// Hands the requests to the engine and answers as asked.
 pub(crate) async fn respond(
     shared: &Arc<Shared>,

@@ -40,6 +40,8 @@ pub struct Limits {
     pub num_prompt_logprobs_max: usize,
     /// Tokens of all inputs that one request may have embedded.
     pub embedding_tokens_max: usize,
+    /// Tokens that one request may have told, or put back into text, unless the context holds more.
+    pub tokenize_tokens_max: usize,
     /// A waiting stream shows life this often: proxies cut silent connections, and a
     /// long prompt can take minutes on a CPU.
     pub keep_alive: Duration,
@@ -86,6 +88,8 @@ impl Limits {
         num_prompt_logprobs_max: 1 << 21,
         // OpenAI's bound.
         embedding_tokens_max: 300_000,
+        // A megabyte of English text. With their texts the answer has about 8 MB.
+        tokenize_tokens_max: 1 << 18,
         keep_alive: Duration::from_secs(10),
         write_stall: Duration::from_secs(60),
         num_kept_responses_max: 1024,

@@ -6,7 +6,6 @@
 //! refused there.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use api::chat::ChatRequest;
 use api::completion::CompletionRequest;
@@ -17,10 +16,9 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use uuid::Uuid;
 
-use crate::answer::Desk;
+use crate::answer::{Desk, at_desk};
 use crate::errors::Refusal;
 use crate::state::Shared;
-use crate::{body, offload};
 
 pub(super) async fn chat(
     State(shared): State<Arc<Shared>>,
@@ -41,22 +39,6 @@ pub(super) async fn apply_template(
     request: Request,
 ) -> Result<Response, Refusal> {
     at_desk(shared, request, apply).await
-}
-
-/// Receives a body and works on it. The engine is not asked, so nothing is refused for load.
-async fn at_desk(
-    shared: Arc<Shared>,
-    request: Request,
-    work: fn(&Desk, &[u8]) -> Result<Response, Refusal>,
-) -> Result<Response, Refusal> {
-    let desk = Desk {
-        serving: Arc::clone(shared.loaded()?),
-        shared: Arc::clone(&shared),
-        arrived: Instant::now(),
-    };
-    let body = body::receive(&shared, request).await?;
-    let num_bytes = body.bytes.len();
-    offload::run(&shared, num_bytes, move || work(&desk, &body.bytes)).await
 }
 
 fn render_chat(desk: &Desk, body: &[u8]) -> Result<Response, Refusal> {

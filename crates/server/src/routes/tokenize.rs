@@ -1,7 +1,6 @@
 //! `POST /tokenize` and `/detokenize`, in vLLM's and in llama.cpp's shape.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use api::tokenize::{
     Bare, ControlText, Counted, DetokenizeRequest, Detokenized, Piece, PieceText, Pieces, Source,
@@ -12,47 +11,33 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use text::{SpecialText, TokenId, Tokenizer};
 
-use crate::admit::Admission;
+use crate::answer::{Desk, at_desk};
 use crate::errors::Refusal;
 use crate::state::{Serving, Shared};
-use crate::{body, offload};
 
 pub(super) async fn encode(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let serving = Arc::clone(shared.loaded()?);
-    let body = body::receive(&shared, request).await?;
-    let num_bytes = body.bytes.len();
-    let work = {
-        let shared = Arc::clone(&shared);
-        move || encode_body(&shared, &serving, &body.bytes)
-    };
-    offload::run(&shared, num_bytes, work).await
+    at_desk(shared, request, encode_body).await
 }
 
 pub(super) async fn decode(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let serving = Arc::clone(shared.loaded()?);
-    let body = body::receive(&shared, request).await?;
-    let num_bytes = body.bytes.len();
-    let work = {
-        let shared = Arc::clone(&shared);
-        move || decode_body(&shared, &serving, &body.bytes)
-    };
-    offload::run(&shared, num_bytes, work).await
+    at_desk(shared, request, decode_body).await
 }
 
-fn encode_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Response, Refusal> {
-    let limits = &shared.config.limits;
+fn encode_body(desk: &Desk, body: &[u8]) -> Result<Response, Refusal> {
+    let limits = &desk.shared.config.limits;
     let request = TokenizeRequest::parse(body, &limits.request)?;
-    shared.served_name(request.model.as_deref())?;
-    let admission = Admission {
-        serving,
-        limits,
-        arrived: Instant::now(),
+    desk.shared.served_name(request.model.as_deref())?;
+    let (serving, admission) = (&desk.serving, desk.admission());
+    let param = match (&request.source, request.shape) {
+        (Source::Messages { .. }, _) => "messages",
+        (Source::Text { .. }, TokenizeShape::Counted(_)) => "prompt",
+        (Source::Text { .. }, TokenizeShape::Bare(_)) => "content",
     };
     let tokens = match &request.source {
         Source::Messages {
@@ -69,10 +54,14 @@ fn encode_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Respon
                 ControlText::Parsed => SpecialText::Parse,
                 ControlText::Plain => SpecialText::AsText,
             };
-            admission.expect_text("content")?;
+            admission.expect_text(param)?;
+            // So many it has at least.
+            let num_tokens_min = text.len().div_ceil(serving.token_bytes_max);
+            expect_bounded(desk, param, num_tokens_min)?;
             admission.encode_text(text, *bos, special)
         }
     };
+    expect_bounded(desk, param, tokens.len())?;
     let tokenized = match request.shape {
         TokenizeShape::Counted(pieces) => Tokenized::Counted(counted(serving, &tokens, pieces)),
         TokenizeShape::Bare(pieces) => Tokenized::Bare(bare(&serving.tokenizer, &tokens, pieces)),
@@ -80,23 +69,32 @@ fn encode_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Respon
     Ok(Json(tokenized).into_response())
 }
 
-fn decode_body(shared: &Shared, serving: &Serving, body: &[u8]) -> Result<Response, Refusal> {
+fn decode_body(desk: &Desk, body: &[u8]) -> Result<Response, Refusal> {
     let request = DetokenizeRequest::parse(body)?;
-    shared.served_name(request.model.as_deref())?;
-    let limits = &shared.config.limits;
-    let admission = Admission {
-        serving,
-        limits,
-        arrived: Instant::now(),
-    };
+    desk.shared.served_name(request.model.as_deref())?;
+    let admission = desk.admission();
+    expect_bounded(desk, "tokens", request.tokens.len())?;
     let tokens = admission.known_tokens("tokens", &request.tokens)?;
     admission.expect_text("tokens")?;
-    let text = serving.tokenizer.decode(&tokens, SpecialText::Parse);
+    let text = desk.serving.tokenizer.decode(&tokens, SpecialText::Parse);
     Ok(Json(Detokenized {
         prompt: text.clone(),
         content: text,
     })
     .into_response())
+}
+
+/// Refuses what no prompt could be.
+fn expect_bounded(desk: &Desk, param: &str, num_tokens: usize) -> Result<(), Refusal> {
+    let num_tokens_max = desk.shared.config.limits.tokenize_tokens_max;
+    let num_tokens_max = num_tokens_max.max(desk.serving.sequence_tokens_max());
+    if num_tokens <= num_tokens_max {
+        return Ok(());
+    }
+    Err(Refusal::ForModel {
+        param: param.to_owned(),
+        reason: format!("has at least {num_tokens} tokens, at most {num_tokens_max} are told"),
+    })
 }
 
 fn counted(serving: &Serving, tokens: &[TokenId], pieces: Pieces) -> Counted {

@@ -129,3 +129,35 @@ fn an_unknown_model_is_not_tokenized_for() {
         404
     );
 }
+
+/// Case F7.
+#[test]
+fn more_tokens_than_a_prompt_could_have_are_refused() {
+    let mut setup = Setup::new();
+    setup.config.limits.tokenize_tokens_max = 100;
+    let running = setup.start();
+    // The context holds more than the limit, so its length is the bound. A digit is a token.
+    for (num_tokens, status) in [(CONTEXT, 200), (CONTEXT + 1, 400)] {
+        let text = "5".repeat(num_tokens);
+        for (path, param, body) in [
+            ("/tokenize", "content", json!({"content": text})),
+            (
+                "/tokenize",
+                "prompt",
+                json!({"prompt": text, "add_special_tokens": false}),
+            ),
+            (
+                "/detokenize",
+                "tokens",
+                json!({"tokens": vec![5; num_tokens]}),
+            ),
+        ] {
+            let reply = running.post(path, &body);
+            assert_eq!(reply.status, status, "{path} {param} {num_tokens}");
+            if status == 400 {
+                assert_eq!(refusal(reply).1.as_deref(), Some(param));
+            }
+        }
+    }
+    running.canary();
+}
