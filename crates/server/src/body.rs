@@ -39,6 +39,9 @@ fn declared(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
     if !is_json(headers) {
         return Err(Refusal::MediaType);
     }
+    if !is_utf8(headers) {
+        return Err(Refusal::Charset);
+    }
     if let Some(coding) = content_coding(headers) {
         return Err(Refusal::ContentCoding { coding });
     }
@@ -63,6 +66,21 @@ fn is_json(headers: &HeaderMap) -> bool {
     let essence = essence.trim().to_ascii_lowercase();
     essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Whether the declared character set, if there is one, is what JSON is written in.
+fn is_utf8(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE);
+    let value = value.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let parameters = value.split(';').skip(1);
+    let mut charsets = parameters.filter_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let is_charset = name.trim().eq_ignore_ascii_case("charset");
+        is_charset.then(|| value.trim().trim_matches('"'))
+    });
+    // ASCII is UTF-8, too.
+    const SAME: &[&str] = &["utf-8", "utf8", "us-ascii"];
+    charsets.all(|charset| SAME.iter().any(|same| charset.eq_ignore_ascii_case(same)))
 }
 
 /// How the body is encoded, if it is, in words of ours: text of a request is never repeated.
@@ -138,6 +156,33 @@ mod tests {
             "json",
         ] {
             assert!(!is(Some(other)), "{other:?}");
+        }
+    }
+
+    /// Case A10.
+    #[test]
+    fn a_declared_character_set_is_utf_8_or_part_of_it() {
+        let is = |value: &'static str| {
+            let value = value.parse().unwrap();
+            is_utf8(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)]))
+        };
+        assert!(is_utf8(&HeaderMap::new()));
+        for same in [
+            "application/json",
+            "application/json; charset=utf-8",
+            "application/json;version=1; Charset = \"UTF-8\"",
+            "application/json; charset=utf8",
+            "application/json; charset=US-ASCII",
+        ] {
+            assert!(is(same), "{same}");
+        }
+        for other in [
+            "application/json; charset=iso-8859-1",
+            "application/json; charset=utf-16",
+            "application/json; charset=",
+            "application/json; charset=utf-8; charset=latin1",
+        ] {
+            assert!(!is(other), "{other}");
         }
     }
 }

@@ -55,6 +55,9 @@ pub(crate) enum Refusal {
     /// The body is not declared as JSON.
     #[error("the content type must be application/json")]
     MediaType,
+    /// The body is declared in another character set.
+    #[error("the content type's charset must be utf-8, as JSON's is")]
+    Charset,
     /// The body is compressed.
     #[error("the body's Content-Encoding is {coding}; only identity is accepted")]
     ContentCoding { coding: &'static str },
@@ -133,7 +136,7 @@ impl Refusal {
             }
             Refusal::UnknownMethod => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
-            Refusal::MediaType | Refusal::ContentCoding { .. } => {
+            Refusal::MediaType | Refusal::Charset | Refusal::ContentCoding { .. } => {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE
             }
             Refusal::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -204,6 +207,7 @@ impl Refusal {
             Refusal::UnknownMethod => "method_not_allowed",
             Refusal::Unauthorized => "invalid_api_key",
             Refusal::MediaType => "unsupported_media_type",
+            Refusal::Charset => "unsupported_charset",
             Refusal::ContentCoding { .. } => "unsupported_content_encoding",
             Refusal::BodyTooLarge { .. } => "body_too_large",
             Refusal::HeadTooLarge { .. } => "headers_too_large",
@@ -235,6 +239,7 @@ impl Refusal {
         "method_not_allowed",
         "invalid_api_key",
         "unsupported_media_type",
+        "unsupported_charset",
         "unsupported_content_encoding",
         "body_too_large",
         "headers_too_large",
@@ -381,6 +386,7 @@ mod tests {
             Refusal::UnknownMethod,
             Refusal::Unauthorized,
             Refusal::MediaType,
+            Refusal::Charset,
             Refusal::ContentCoding { coding: "gzip" },
             Refusal::BodyTooLarge { bytes_max: 1 },
             Refusal::HeadTooLarge { bytes_max: 1 },

@@ -229,6 +229,8 @@ const INCLUDE_NOTHING: &[&str] = &[
     "web_search_call.results",
 ];
 
+const INCLUDE_EXPECTED: &str = "a word of OpenAI's list of includable parts";
+
 fn read_include(value: Option<&Value>) -> Result<(), RequestError> {
     let Some(value) = value else {
         return Ok(());
@@ -236,18 +238,28 @@ fn read_include(value: Option<&Value>) -> Result<(), RequestError> {
     for (idx, item) in list_at(value, "include", 64)?.iter().enumerate() {
         let param = format!("include[{idx}]");
         match item.as_str() {
-            Some(word) if INCLUDE_NOTHING.contains(&word) => (),
-            Some("message.output_text.logprobs") => return Err(not_built(param, "")),
-            _ => {
-                return Err(RequestError::invalid(
-                    param,
-                    "a word of OpenAI's list of includable parts",
-                    item,
-                ));
-            }
+            Some(word) => expect_includable(&param, word)?,
+            None => return Err(RequestError::invalid(param, INCLUDE_EXPECTED, item)),
         }
     }
     Ok(())
+}
+
+/// Refuses a part that `include` names and that is not told.
+///
+/// # Errors
+///
+/// [`RequestError`] about `param`.
+pub fn expect_includable(param: &str, part: &str) -> Result<(), RequestError> {
+    match part {
+        "message.output_text.logprobs" => Err(not_built(param, "")),
+        known if INCLUDE_NOTHING.contains(&known) => Ok(()),
+        _ => Err(RequestError::Invalid {
+            param: param.to_owned(),
+            expected: INCLUDE_EXPECTED.to_owned(),
+            got: "another word".to_owned(),
+        }),
+    }
 }
 
 fn read_stream_options(fields: &Fields) -> Result<(), RequestError> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::RequestError;
-use api::responses::Attendance;
 use api::responses::answer::{Deleted, ItemList};
+use api::responses::{Attendance, expect_includable};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -49,6 +49,7 @@ pub(super) async fn show(
     id: Result<Path<String>, PathRejection>,
     query: Result<Query<Pairs>, QueryRejection>,
 ) -> Result<Response, Refusal> {
+    let mut unknown = Vec::new();
     for (key, value) in pairs(query)? {
         match (key.as_str(), value.as_str()) {
             ("stream", "false") => {}
@@ -56,9 +57,12 @@ pub(super) async fn show(
             ("stream" | "starting_after" | "include_obfuscation", _) => {
                 return Err(not_built(key));
             }
-            _ => {}
+            ("include" | "include[]", part) => expect_includable("include", part)?,
+            _ => unknown.push(key),
         }
     }
+    // As those of a body.
+    shared.note_unknown(&unknown);
     let document = shared.kept.document(&known(id)?);
     Ok(json(document.ok_or(Refusal::UnknownResponse)?.into()))
 }
@@ -100,6 +104,7 @@ pub(super) async fn input_items(
     query: Result<Query<Pairs>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let page = Page::read(pairs(query)?)?;
+    shared.note_unknown(&page.unknown);
     let conversation = shared.kept.conversation(&known(id)?);
     let conversation = conversation.ok_or(Refusal::UnknownResponse)?;
     let items = conversation.items();
@@ -131,6 +136,8 @@ struct Page {
     after: Option<String>,
     limit: usize,
     newest_first: bool,
+    /// Keys nobody knows, for the log.
+    unknown: Vec<String>,
 }
 
 impl Page {
@@ -139,6 +146,7 @@ impl Page {
             after: None,
             limit: 20,
             newest_first: true,
+            unknown: Vec::new(),
         };
         for (key, value) in pairs {
             match key.as_str() {
@@ -156,7 +164,8 @@ impl Page {
                     }
                 }
                 "before" => return Err(not_built(key)),
-                _ => {}
+                "include" | "include[]" => expect_includable("include", &value)?,
+                _ => page.unknown.push(key),
             }
         }
         Ok(page)

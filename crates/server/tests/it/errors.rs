@@ -62,6 +62,10 @@ fn a_body_declared_as_something_else_is_415() {
         let (status, _, code) = refusal(http::send(running.address, &head, body.as_bytes()));
         assert_eq!((status, code.as_str()), (415, "unsupported_media_type"));
     }
+    let head =
+        "POST /v1/chat/completions HTTP/1.1\r\ncontent-type: application/json; charset=latin1";
+    let (status, _, code) = refusal(http::send(running.address, head, body.as_bytes()));
+    assert_eq!((status, code.as_str()), (415, "unsupported_charset"));
     running.canary();
 }
 

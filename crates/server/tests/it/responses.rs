@@ -274,6 +274,34 @@ fn input_items_are_listed_in_pages() {
 }
 
 #[test]
+fn queries_are_read_as_bodies_are() {
+    let running = Setup::new().start();
+    let response = create(&running, &alphabet());
+    for (query, status) in [
+        ("bogus=1", 200),
+        ("api-version=2025-04-01", 200),
+        ("include[]=reasoning.encrypted_content", 200),
+        ("include=message.output_text.logprobs", 400),
+        ("include[]=everything", 400),
+    ] {
+        for path in ["", "/input_items"] {
+            let (told, answer) = get(&running, &response["id"], &format!("{path}?{query}"));
+            assert_eq!(told, status, "{path}?{query}: {answer}");
+            if status == 400 {
+                assert_eq!(answer["error"]["param"], "include");
+            }
+        }
+    }
+    for path in [
+        "/v1/models?bogus=1",
+        "/v1/models/tiny?bogus=1",
+        "/version?bogus=1",
+    ] {
+        assert_eq!(running.get(path).status, 200, "{path}");
+    }
+}
+
+#[test]
 fn the_oldest_leave_when_there_are_too_many() {
     let mut setup = Setup::new();
     setup.config.limits.num_kept_responses_max = 2;
