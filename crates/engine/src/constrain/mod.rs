@@ -27,6 +27,12 @@ mod error;
 // JSON schemas: strict, bounded, tidied.
 mod schema;
 
+// Whether the branches of a `oneOf` exclude each other.
+mod exclusive;
+
+// References that come back to themselves.
+mod grounded;
+
 // Regular expressions and lists of choices.
 mod pattern;
 
@@ -79,6 +85,8 @@ pub struct Limits {
     pub count_max: u64,
     /// Product of all different steps of `multipleOf` in one schema, without their powers of ten.
     pub steps_max: u64,
+    /// Comparisons of the branches of all `oneOf`s of one schema, some 100 ns each.
+    pub comparisons_max: usize,
     /// How long one compile may take, from when it has a place.
     pub compile: Duration,
     /// How long a compile may wait for a place.
@@ -110,6 +118,7 @@ impl Limits {
         nesting_max: 100,
         count_max: 100_000,
         steps_max: 50_000,
+        comparisons_max: 1_000_000,
         compile: Duration::from_millis(1500),
         wait: Duration::from_secs(5),
         num_compiling_max: 2,

@@ -5,21 +5,20 @@
 //! cannot be enforced is refused, as is what nobody knows (a typing error would otherwise be a rule
 //! that silently is none).
 //!
-//! Two readings are narrower than a validator's, so that every answer passes every validator, in
-//! schemas that do not combine (`allOf`, a `$ref` with neighbours):
-//!
-//! - properties make an object, and what an object does not name it does not have, unless
-//!   `additionalProperties` or `patternProperties` says so;
-//! - a branch of `oneOf` that is a `$ref` is looked up, so that branches which exclude each other are
-//!   seen to.
+//! One reading is narrower than a validator's, so that every answer passes every validator, in schemas
+//! that do not combine (`allOf`; `$ref`, `anyOf` or `oneOf` beside other rules): properties make an
+//! object, and what an object does not name it does not have, unless `additionalProperties` or
+//! `patternProperties` says so.
 //!
 //! Source: JSON Schema 2020-12 (and 07's `definitions` and tuples); OpenAI's structured outputs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use super::error::CompileError;
+use super::exclusive::{Comparison, Overlap};
+use super::grounded::Grounded;
 use super::{Limits, WhiteSpace, pattern};
 
 /// Say nothing about what is valid.
@@ -100,14 +99,11 @@ pub(super) fn tidy(source: &Value, limits: &Limits) -> Result<Value, CompileErro
         num_values: 0,
         num_bytes: 0,
         steps: BTreeSet::new(),
+        num_comparisons_left: limits.comparisons_max,
         combines: combines(source),
     };
     let tidied = walk.schema(source, &Path::root(), 0)?;
-    let mut grounded = Grounded {
-        root: source,
-        seen: HashMap::new(),
-    };
-    grounded.check_all(source, &Path::root())?;
+    Grounded::new(source).check_all(source, &Path::root())?;
     Ok(tidied)
 }
 
@@ -132,23 +128,23 @@ pub(super) fn with_options(schema: Value, white_space: WhiteSpace) -> Value {
 
 /// Where in a schema, as messages tell it.
 #[derive(Clone)]
-struct Path(String);
+pub(super) struct Path(String);
 
 impl Path {
     fn root() -> Path {
         Path(String::new())
     }
 
-    fn key(&self, key: &str) -> Path {
+    pub(super) fn key(&self, key: &str) -> Path {
         let dot = if self.0.is_empty() { "" } else { "." };
         Path(format!("{}{dot}{}", self.0, shortened(key)))
     }
 
-    fn idx(&self, idx: usize) -> Path {
+    pub(super) fn idx(&self, idx: usize) -> Path {
         Path(format!("{}[{idx}]", self.0))
     }
 
-    fn refuse<T>(&self, reason: impl Into<String>) -> Result<T, CompileError> {
+    pub(super) fn refuse<T>(&self, reason: impl Into<String>) -> Result<T, CompileError> {
         let path = &self.0;
         // The end tells more than the beginning.
         let mut start = path.len().saturating_sub(PATH_BYTES_MAX);
@@ -173,6 +169,8 @@ struct Walk<'a> {
     num_bytes: usize,
     /// The steps of `multipleOf` so far, without their powers of ten.
     steps: BTreeSet<u64>,
+    /// Of the branches of all `oneOf`s.
+    num_comparisons_left: usize,
     /// Whether parts of the schema bear on the same value, so that nothing may be narrowed.
     combines: bool,
 }
@@ -201,6 +199,7 @@ impl Walk<'_> {
         if !self.combines {
             close(&mut tidied);
         }
+        self.expect_exclusive(&mut tidied, path)?;
         Ok(Value::Object(tidied))
     }
 
@@ -219,8 +218,7 @@ impl Walk<'_> {
             "additionalProperties" | "additionalItems" => self.schema(value, at, depth + 1)?,
             "items" if value.is_array() => self.list(value, at, depth)?,
             "items" => self.schema(value, at, depth + 1)?,
-            "prefixItems" | "anyOf" | "allOf" => self.list(value, at, depth)?,
-            "oneOf" => self.exclusive(value, at, depth)?,
+            "prefixItems" | "anyOf" | "oneOf" | "allOf" => self.list(value, at, depth)?,
             "enum" => self.choices(value, at)?,
             "const" => self.literal(value, at, 0)?,
             "type" => types(value, at)?,
@@ -299,18 +297,45 @@ impl Walk<'_> {
             .collect()
     }
 
-    /// The branches of a `oneOf`, those that are a mere `$ref` looked up.
-    fn exclusive(&mut self, value: &Value, at: &Path, depth: usize) -> Result<Value, CompileError> {
-        let mut branches = self.list(value, at, depth)?;
-        for (idx, branch) in branches.as_array_mut().into_iter().flatten().enumerate() {
-            let reference = branch.as_object().filter(|branch| branch.len() == 1);
-            if let Some(reference) = reference.and_then(|branch| branch.get("$ref")) {
-                let at = at.idx(idx).key("$ref");
-                let target = self.target(reference, &at)?.clone();
-                *branch = self.schema(&target, &at, depth + 1)?;
+    /// A `oneOf` whose branches exclude each other as an `anyOf`.
+    fn expect_exclusive(
+        &mut self,
+        schema: &mut Map<String, Value>,
+        path: &Path,
+    ) -> Result<(), CompileError> {
+        let Some(branches) = schema.remove("oneOf") else {
+            return Ok(());
+        };
+        let mut comparison = Comparison {
+            root: self.root,
+            num_left: self.num_comparisons_left,
+        };
+        let list = branches.as_array().expect("it was just read as a list");
+        let overlap = comparison.overlap(schema, list);
+        self.num_comparisons_left = comparison.num_left;
+        match overlap {
+            Some(_) if self.num_comparisons_left == 0 => {
+                return path
+                    .key("oneOf")
+                    .refuse("has too many branches to tell apart; say anyOf");
             }
+            Some(Overlap(one, other)) => {
+                return path.key("oneOf").refuse(format!(
+                    "has branches [{one}] and [{other}] that may accept the same value; give them \
+                     different types or constants, or a property that they require and that differs \
+                     so, or say anyOf"
+                ));
+            }
+            None => (),
         }
-        Ok(branches)
+        if schema.contains_key("anyOf") {
+            let all = schema.entry("allOf").or_insert_with(|| json!([]));
+            let all = all.as_array_mut().expect("it was just read as a list");
+            all.push(json!({"anyOf": branches}));
+        } else {
+            schema.insert("anyOf".to_owned(), branches);
+        }
+        Ok(())
     }
 
     fn choices(&mut self, value: &Value, at: &Path) -> Result<Value, CompileError> {
@@ -422,7 +447,8 @@ impl Walk<'_> {
     }
 }
 
-fn look_up<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+/// What a `$ref` within a schema points at.
+pub(super) fn look_up<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     match reference.strip_prefix('#')? {
         "" => Some(root),
         pointer if pointer.starts_with('/') && !pointer.contains('%') => root.pointer(pointer),
@@ -481,11 +507,11 @@ fn combines(schema: &Value) -> bool {
                 !ANNOTATIONS.contains(&keyword.as_str()) && !keyword.starts_with("x-")
             };
             let num_rules = object.keys().filter(constrains).count();
-            let defines = ["$defs", "definitions"]
-                .iter()
-                .filter(|key| object.contains_key(**key));
-            let is_shared_ref = object.contains_key("$ref") && num_rules > 1 + defines.count();
-            object.contains_key("allOf") || is_shared_ref || object.values().any(combines)
+            let has = |keyword: &&&str| object.contains_key(**keyword);
+            let num_harmless = ["type", "$defs", "definitions"].iter().filter(has).count();
+            let mut elsewhere = ["$ref", "anyOf", "oneOf"].iter();
+            let is_shared = elsewhere.any(|keyword| has(&keyword)) && num_rules > 1 + num_harmless;
+            object.contains_key("allOf") || is_shared || object.values().any(combines)
         }
         Value::Array(items) => items.iter().any(combines),
         _ => false,
@@ -514,75 +540,4 @@ fn close(schema: &mut Map<String, Value>) {
         schema.insert("additionalProperties".to_owned(), false.into());
     }
     schema.entry("type").or_insert_with(|| "object".into());
-}
-
-/// Follows what bears on one value (`$ref`, `anyOf`, …) and refuses what comes back to itself: such a
-/// schema says nothing, and its compiler would not end.
-struct Grounded<'a> {
-    root: &'a Value,
-    seen: HashMap<&'a str, Visit>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Visit {
-    Open,
-    Done,
-}
-
-impl<'a> Grounded<'a> {
-    fn check_all(&mut self, value: &'a Value, path: &Path) -> Result<(), CompileError> {
-        match value {
-            Value::Object(object) => {
-                if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
-                    self.follow(reference, &path.key("$ref"))?;
-                }
-                for (key, value) in object {
-                    self.check_all(value, &path.key(key))?;
-                }
-            }
-            Value::Array(items) => {
-                for (idx, item) in items.iter().enumerate() {
-                    self.check_all(item, &path.idx(idx))?;
-                }
-            }
-            _ => (),
-        }
-        Ok(())
-    }
-
-    fn follow(&mut self, reference: &'a str, path: &Path) -> Result<(), CompileError> {
-        match self.seen.get(reference) {
-            Some(Visit::Done) => return Ok(()),
-            Some(Visit::Open) => {
-                return path.refuse("comes back to itself without a value between");
-            }
-            None => (),
-        }
-        self.seen.insert(reference, Visit::Open);
-        if let Some(target) = look_up(self.root, reference) {
-            self.in_place(target, path)?;
-        }
-        self.seen.insert(reference, Visit::Done);
-        Ok(())
-    }
-
-    fn in_place(&mut self, schema: &'a Value, path: &Path) -> Result<(), CompileError> {
-        let Value::Object(object) = schema else {
-            return Ok(());
-        };
-        if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
-            self.follow(reference, path)?;
-        }
-        for keyword in ["anyOf", "oneOf", "allOf"] {
-            for branch in object
-                .get(keyword)
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                self.in_place(branch, path)?;
-            }
-        }
-        Ok(())
-    }
 }

@@ -251,8 +251,59 @@ fn branches_of_one_of_that_exclude_each_other_are_alternatives() {
     }));
     lets_through(&tagged, &[r#"{"kind":"cat"}"#, r#"{"kind":"dog"}"#]);
     keeps_out(&tagged, &[r#"{"kind":"cow"}"#]);
-    let overlapping = schema(json!({"oneOf": [{"type": "integer"}, {"minimum": 5}]}));
-    assert!(matches!(refusal(&overlapping), CompileError::Schema { .. }));
+    let numbered = schema(json!({"oneOf": [{"const": 1}, {"const": 2}, {"type": "string"}]}));
+    lets_through(&numbered, &["1", "2", "\"a\""]);
+    keeps_out(&numbered, &["3", "12", "true"]);
+    let versions = |number: i64, more: &str| json!({"properties": {"version": {"const": number}, more: {"type": "integer"}}, "required": ["version", more]});
+    let versioned =
+        schema(json!({"type": "object", "oneOf": [versions(1, "a"), versions(2, "b")]}));
+    lets_through(
+        &versioned,
+        &[r#"{"version":1,"a":5}"#, r#"{"version":2,"b":5}"#],
+    );
+    keeps_out(
+        &versioned,
+        &[r#"{"version":1,"b":5}"#, r#"{"version":3,"a":5}"#],
+    );
+    let beside = schema(json!({
+        "anyOf": [{"const": 1}, {"const": 3}],
+        "oneOf": [{"const": 1}, {"const": 2}],
+    }));
+    lets_through(&beside, &["1"]);
+    keeps_out(&beside, &["2", "3"]);
+}
+
+#[test]
+fn branches_of_one_of_that_may_overlap_are_refused_with_what_to_do() {
+    let nested = json!({"properties": {"a": {"oneOf": [{"type": "integer"}, {"type": "string"}, {"minimum": 5}]}}});
+    let CompileError::Schema { path, reason } = refusal(&schema(nested)) else {
+        panic!("it is the schema's fault");
+    };
+    assert_eq!(path, "properties.a.oneOf");
+    assert!(
+        reason.contains("[0] and [2]") && reason.contains("anyOf"),
+        "{reason}"
+    );
+    assert!(!reason.contains("coerce"), "{reason}");
+}
+
+#[test]
+fn what_stands_beside_alternatives_holds_for_all_of_them() {
+    for keyword in ["anyOf", "oneOf"] {
+        let kind =
+            |kind: &str| json!({"properties": {"kind": {"const": kind}}, "required": ["kind"]});
+        let form = schema(json!({
+            "type": "object",
+            "properties": {"kind": {"type": "string"}, "size": {"type": "integer"}},
+            "required": ["kind", "size"],
+            keyword: [kind("cat"), kind("dog")],
+        }));
+        lets_through(
+            &form,
+            &[r#"{"kind":"cat","size":1}"#, r#"{"kind":"dog","size":1}"#],
+        );
+        keeps_out(&form, &[r#"{"kind":"cow","size":1}"#, r#"{"kind":"cat"}"#]);
+    }
 }
 
 #[test]
