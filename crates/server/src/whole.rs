@@ -68,16 +68,18 @@ impl Collected {
         self.parts.iter().filter_map(text).collect()
     }
 
-    /// The calls that are complete: name and arguments.
+    /// The calls that began: name and arguments. Those of the last may break off, as they do in
+    /// a stream; then the answer does not end as one that calls.
     pub fn calls(&self) -> Vec<(&str, &str)> {
-        let mut calls = Vec::new();
-        let mut begun = ("", "");
+        let mut calls: Vec<(&str, &str)> = Vec::new();
         for part in &self.parts {
             match part {
-                Part::CallBegin { name, .. } => begun = (name, ""),
-                Part::CallArguments { json, .. } => begun.1 = json,
-                Part::CallEnd { .. } => calls.push(begun),
-                Part::Content(_) | Part::Reasoning(_) => {}
+                Part::CallBegin { name, .. } => calls.push((name, "")),
+                Part::CallArguments { json, .. } => {
+                    let begun = calls.last_mut().expect("a call begins with its name");
+                    begun.1 = json;
+                }
+                Part::CallEnd { .. } | Part::Content(_) | Part::Reasoning(_) => {}
             }
         }
         calls

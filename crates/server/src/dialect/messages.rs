@@ -235,13 +235,14 @@ impl Dialect for Messages {
             match part {
                 Part::Content(text) => blocks.push(text_block(text)),
                 Part::Reasoning(thinking) => blocks.push(thinking_block(thinking)),
-                Part::CallEnd { .. } => {
-                    let (&(name, arguments), id) = called.next().expect("each end is of one call");
-                    // They were checked to be an object.
-                    let input = serde_json::from_str(arguments).unwrap_or_default();
+                Part::CallBegin { .. } => {
+                    let (&(name, arguments), id) = called.next().expect("one for each");
+                    // As a stream's block begins, if they break off.
+                    let input = serde_json::from_str(arguments);
+                    let input = input.unwrap_or_else(|_| Value::Object(Map::new()));
                     blocks.push(call_block(id, name, input));
                 }
-                Part::CallBegin { .. } | Part::CallArguments { .. } => {}
+                Part::CallArguments { .. } | Part::CallEnd { .. } => {}
             }
         }
         let message = self.message(blocks, choice.ended.as_ref(), usage);

@@ -108,14 +108,99 @@ fn a_streamed_call_begins_with_its_name_and_goes_on_with_its_arguments() {
     assert_eq!(frames.last(), Some(&Frame::Done));
 }
 
+/// Names and arguments of a stream's calls, and its finish reason.
+fn streamed(running: &Running, body: &Value) -> (Vec<(String, String)>, String) {
+    let (mut calls, mut reason) = (Vec::<(String, String)>::new(), String::new());
+    for frame in running.stream("/v1/chat/completions", body).all() {
+        let Frame::Json(chunk) = frame else { continue };
+        let choice = &chunk["choices"][0];
+        if let Some(call) = choice["delta"]["tool_calls"].get(0) {
+            let function = &call["function"];
+            if let Some(name) = function["name"].as_str() {
+                calls.push((name.to_owned(), String::new()));
+            }
+            let index = call["index"].as_u64().expect("a place") as usize;
+            calls[index].1 += function["arguments"].as_str().expect("always there");
+        }
+        reason += choice["finish_reason"].as_str().unwrap_or("");
+    }
+    (calls, reason)
+}
+
 #[test]
-fn an_answer_cut_within_a_call_has_reached_its_limit_and_called_nothing() {
+fn an_answer_cut_within_a_call_says_the_same_whole_and_streamed() {
     let running = Setup::new().with_endless_context().start();
-    let mut body = required();
-    body["max_tokens"] = json!(30);
-    let answer = answer(&running, &body);
-    assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    assert_eq!(answer["choices"][0]["message"].get("tool_calls"), None);
+    let named = json!({"type": "function", "function": {"name": "get_weather"}});
+    let mut num_cut_within = 0;
+    for choice in [json!("required"), named] {
+        for max_tokens in [1, 10, 20, 30, 40, 50, 60, 70] {
+            let mut body = required();
+            body["tool_choice"] = choice.clone();
+            body["max_tokens"] = json!(max_tokens);
+            let answer = answer(&running, &body);
+            let whole = &answer["choices"][0];
+            let calls = whole["message"]["tool_calls"].as_array();
+            let text = |call: &Value, key: &str| call["function"][key].as_str().unwrap().to_owned();
+            let calls = calls.into_iter().flatten();
+            let calls: Vec<(String, String)> = calls
+                .map(|call| (text(call, "name"), text(call, "arguments")))
+                .collect();
+            let (told, reason) = streamed(&running, &body);
+            assert_eq!(
+                (&calls, &whole["finish_reason"]),
+                (&told, &json!(reason)),
+                "{max_tokens}"
+            );
+            let is_whole = |arguments: &str| serde_json::from_str::<Value>(arguments).is_ok();
+            match calls.first() {
+                Some((_, arguments)) if is_whole(arguments) => {}
+                Some(_) => {
+                    num_cut_within += 1;
+                    assert_eq!(reason, "length", "{max_tokens}");
+                }
+                None => assert_eq!(reason, "length", "{max_tokens}"),
+            }
+        }
+    }
+    assert!(
+        num_cut_within > 0,
+        "some of the limits are within the arguments"
+    );
+}
+
+#[test]
+fn a_cut_call_is_an_unfinished_item_or_an_empty_block_in_the_other_dialects() {
+    let running = Setup::new().with_endless_context().start();
+    let schema = weather()["function"]["parameters"].clone();
+    let message = json!({
+        "model": "tiny", "max_tokens": 40, "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"name": "get_weather", "input_schema": schema.clone()}],
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": true},
+    });
+    let whole = running.post("/v1/messages", &message).json();
+    assert_eq!(whole["stop_reason"], "max_tokens", "{whole}");
+    let block = &whole["content"][0];
+    assert_eq!(
+        (&block["type"], &block["input"]),
+        (&json!("tool_use"), &json!({}))
+    );
+    let frames = running.stream("/v1/messages", &message).all();
+    let begun = frames.iter().find_map(|frame| match frame {
+        Frame::Event(name, event) if name == "content_block_start" => {
+            Some(event["content_block"].clone())
+        }
+        _ => None,
+    });
+    assert_eq!(begun.expect("a block")["name"], block["name"]);
+    let response = json!({
+        "input": "x", "max_output_tokens": 40, "parallel_tool_calls": false,
+        "tools": [{"type": "function", "name": "get_weather", "parameters": schema, "strict": true}],
+        "tool_choice": "required",
+    });
+    let whole = running.post("/v1/responses", &response).json();
+    assert_eq!(whole["status"], "incomplete", "{whole}");
+    assert_eq!(whole["output"][0]["type"], "function_call");
+    assert_eq!(whole["output"][0]["status"], "incomplete");
 }
 
 #[test]
