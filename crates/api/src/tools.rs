@@ -8,7 +8,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::Limits;
-use crate::error::RequestError;
+use crate::error::{RequestError, kind};
 use crate::fields::Fields;
 use crate::params::too_many;
 
@@ -320,23 +320,34 @@ fn read_call(path: &str, item: &Value) -> Result<Value, RequestError> {
         })
     };
     let name = text("/function/name", "function.name")?;
-    let arguments = match item.pointer("/function/arguments") {
-        None | Some(Value::Null) => json!("{}"),
-        Some(arguments @ (Value::String(_) | Value::Object(_))) => arguments.clone(),
-        Some(other) => {
-            let expected = "a string of JSON, or an object";
-            return Err(RequestError::invalid(
-                format!("{path}.function.arguments"),
-                expected,
-                other,
-            ));
-        }
-    };
+    let arguments = item.pointer("/function/arguments").unwrap_or(&Value::Null);
+    let arguments = read_arguments(&format!("{path}.function.arguments"), arguments)?;
     let id = match item.get("id") {
         None | Some(Value::Null) => "",
         Some(_) => text("/id", "id")?,
     };
     Ok(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
+}
+
+/// Arguments that are no object are refused whatever the template would do with them, as vLLM does: one
+/// that prints them as they are would teach the model to write calls that nobody can read.
+fn read_arguments(param: &str, value: &Value) -> Result<Value, RequestError> {
+    let got = match value {
+        Value::Object(_) => return Ok(value.clone()),
+        Value::Null => return Ok(json!("{}")),
+        Value::String(text) if text.trim().is_empty() => return Ok(json!("{}")),
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(Value::Object(_)) => return Ok(value.clone()),
+            Ok(other) => format!("the JSON of {}", kind(&other)),
+            Err(_) => "a string that is no JSON".to_owned(),
+        },
+        other => kind(other).to_owned(),
+    };
+    Err(RequestError::Invalid {
+        param: param.to_owned(),
+        expected: "an object, or the JSON of one".to_owned(),
+        got,
+    })
 }
 
 #[cfg(test)]

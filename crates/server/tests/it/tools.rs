@@ -237,6 +237,48 @@ fn calls_and_results_may_stand_in_the_history() {
     answer(&running, &body);
 }
 
+/// Case A10.
+#[test]
+fn arguments_in_the_history_are_an_object_or_the_json_of_one() {
+    let running = Setup::new().with_endless_context().start();
+    let body = |arguments: Value| {
+        with(json!({"messages": [
+            {"role": "user", "content": "when?"},
+            {"role": "assistant", "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "now"}},
+                {"id": "call_2", "type": "function", "function": {"name": "now", "arguments": arguments}}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
+        ]}))
+    };
+    for sound in [
+        json!({"a": 1}),
+        json!("{\"a\": 1}"),
+        json!(""),
+        json!(" "),
+        Value::Null,
+    ] {
+        answer(&running, &body(sound));
+    }
+    for wrong in [
+        json!("{oops"),
+        json!("[1]"),
+        json!("null"),
+        json!("5"),
+        json!(7),
+        json!([]),
+    ] {
+        let (status, place, _) = refusal(running.post("/v1/chat/completions", &body(wrong)));
+        let expected = "messages[1].tool_calls[1].function.arguments";
+        assert_eq!((status, place.as_deref()), (400, Some(expected)));
+    }
+    let item =
+        json!({"type": "function_call", "call_id": "c", "name": "now", "arguments": "{oops"});
+    let input = json!([{"role": "user", "content": "x"}, item]);
+    let (status, place, _) = refusal(running.post("/v1/responses", &json!({"input": input})));
+    assert_eq!((status, place.as_deref()), (400, Some("input[1]")));
+    running.canary();
+}
+
 /// Case F2.
 #[test]
 fn what_cannot_be_enforced_is_refused_with_its_place() {
