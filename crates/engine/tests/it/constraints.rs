@@ -1,6 +1,10 @@
 //! Answers under a constraint: what the engine does with any constraint, on one that lists the
 //! answers it allows. Where constraints come from is tested in `grammars.rs`.
 
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use engine::{Constraint, ConstraintError, FinishReason, Request, StopCause, TokenId};
 
 use crate::lab::*;
@@ -261,6 +265,83 @@ fn what_the_request_asks_for_on_top_never_breaks_the_constraint() {
     let told = bench.ask(impossible);
     assert_eq!(told.text, "r");
     assert!(is_out_of_constraint(&told), "{:?}", told.finished.reason);
+}
+
+/// Allows what [`Listed`] does, but only finds out while a forward pass waits for it.
+#[derive(Clone, Debug)]
+struct Meeting {
+    listed: Listed,
+    /// Told by each forward pass when it has begun.
+    begun: Arc<Mutex<Receiver<()>>>,
+    /// Tells the forward pass that the mask is filled.
+    filled: SyncSender<()>,
+}
+
+/// How long either side waits for the other before the test fails: far longer than any machine is busy elsewhere.
+const GIVE_UP: Duration = Duration::from_secs(60);
+
+impl Constraint for Meeting {
+    fn fill(&mut self, allowed: &mut [u32]) -> Result<(), ConstraintError> {
+        let begun = self.begun.lock().expect("no panic under the lock");
+        if begun.recv_timeout(GIVE_UP).is_err() {
+            return Err(ConstraintError {
+                reason: "no forward pass began while the mask was due".to_owned(),
+            });
+        }
+        self.listed.fill(allowed)?;
+        self.filled.send(()).expect("the runner listens");
+        Ok(())
+    }
+
+    fn accept(&mut self, token: TokenId) -> Result<(), ConstraintError> {
+        self.listed.accept(token)
+    }
+
+    fn is_complete(&mut self) -> bool {
+        self.listed.is_complete()
+    }
+
+    fn is_exhausted(&mut self) -> bool {
+        self.listed.is_exhausted()
+    }
+
+    fn fork(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
+    }
+}
+
+/// Each side waits for the other: the fill for a forward pass that has begun, the forward pass for a mask that is
+/// filled. Whichever came first as a whole would wait in vain.
+#[test]
+fn masks_are_filled_while_the_forward_pass_runs() {
+    let (tell_begun, begun) = sync_channel(1);
+    let (filled, hear_filled) = sync_channel(1);
+    let hear_filled = Mutex::new(hear_filled);
+    let hashed = Script::hashed();
+    let lab = Lab {
+        script: Script::new(move |history, row| {
+            tell_begun.send(()).expect("the constraint listens");
+            let hear_filled = hear_filled.lock().expect("no panic under the lock");
+            let heard = hear_filled.recv_timeout(GIVE_UP);
+            heard.expect("the mask is filled before the forward pass returns");
+            hashed.fill(history, row);
+        }),
+        ..Lab::new()
+    };
+    let mut request = constrained(20, &["abcdef"]);
+    request.constraint = Some(Box::new(Meeting {
+        listed: Listed::new(&["abcdef"]),
+        begun: Arc::new(Mutex::new(begun)),
+        filled,
+    }));
+    let bench = lab.start();
+    let told = bench.ask(request);
+    assert_eq!(
+        told.finished.reason,
+        FinishReason::Stop(StopCause::Exhausted)
+    );
+    assert_eq!(told.text, "abcdef");
+    assert_eq!(bench.log.read(|happened| happened.batches.len()), 6);
 }
 
 /// Case F2: one answer's constraint is no trouble of others.
