@@ -39,7 +39,7 @@ use bpe::Bpe;
 pub use json::TextEnds;
 use pipeline::Pipeline;
 use pre::{Position, SpacePrefix};
-use specials::SpecialFinder;
+use specials::{Customs, SpecialFinder};
 use spm::SentencePiece;
 use vocabulary::{Pieces, TokenKind, Vocabulary};
 
@@ -194,9 +194,10 @@ impl Tokenizer {
             Some(false) => BosRule::Leave,
             None => default_rule,
         };
+        let customs = Customs::of(file, kind)?;
         Ok(Tokenizer {
-            controls: SpecialFinder::new(&vocabulary, TokenKind::is_control),
-            user_defined: SpecialFinder::new(&vocabulary, TokenKind::is_user_defined),
+            controls: SpecialFinder::new(&vocabulary, TokenKind::is_control, customs),
+            user_defined: SpecialFinder::new(&vocabulary, TokenKind::is_user_defined, customs),
             end_tokens: specials::end_tokens(file, &vocabulary, eos)?,
             vocabulary,
             pieces,
@@ -222,8 +223,12 @@ impl Tokenizer {
         let is_known = |token: &TokenId| vocabulary.kind(*token).is_some();
         let end_tokens: Vec<TokenId> = end_tokens.iter().copied().filter(is_known).collect();
         Tokenizer {
-            controls: SpecialFinder::new(&vocabulary, TokenKind::is_control),
-            user_defined: SpecialFinder::new(&vocabulary, TokenKind::is_user_defined),
+            controls: SpecialFinder::new(&vocabulary, TokenKind::is_control, Customs::Plain),
+            user_defined: SpecialFinder::new(
+                &vocabulary,
+                TokenKind::is_user_defined,
+                Customs::Plain,
+            ),
             pieces,
             model: Model::Absent,
             bos: None,

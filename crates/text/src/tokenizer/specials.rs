@@ -10,7 +10,7 @@ use formats::gguf::Gguf;
 use regex_automata::meta::Regex;
 
 use super::vocabulary::{TokenKind, Vocabulary};
-use super::{TokenId, TokenizerError, token_id};
+use super::{SENTENCE_PIECE_KIND, TokenId, TokenizerError, find, token_id};
 
 /// Finds the tokens of one kind in text.
 pub(super) struct SpecialFinder {
@@ -39,6 +39,12 @@ impl Habits {
         takes_right: false,
         stands_alone: false,
     };
+
+    /// Takes the white space behind it, and does nothing else.
+    const TAKES_RIGHT: Habits = Habits {
+        takes_right: true,
+        ..Habits::NONE
+    };
 }
 
 impl SpecialFinder {
@@ -46,9 +52,13 @@ impl SpecialFinder {
     pub(super) fn new(
         vocabulary: &Vocabulary,
         wanted: impl Fn(TokenKind) -> bool,
+        customs: Customs,
     ) -> SpecialFinder {
         let tokens = vocabulary.tokens_of(wanted);
-        SpecialFinder::of(tokens.map(|token| (vocabulary.text(token), token, Habits::NONE)))
+        SpecialFinder::of(tokens.map(|token| {
+            let text = vocabulary.text(token);
+            (text, token, customs.habits(text))
+        }))
     }
 
     /// Finds each token by the text beside it; empty texts are never found.
@@ -104,6 +114,44 @@ impl SpecialFinder {
     fn is_word(&self, character: char) -> bool {
         let word = self.word.as_ref();
         word.is_some_and(|word| word.is_match(&*character.encode_utf8(&mut [0; 4])))
+    }
+}
+
+/// What the special tokens of a GGUF file do to the text around them.
+///
+/// `tokenizer.json` says so of each token; a GGUF file says nothing, and which family it is has to do. The wrong guess
+/// costs quality without a sign of it: a model that never saw the line break behind `<|user|>` gets three tokens of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Customs {
+    /// They leave it alone.
+    Plain,
+    /// They take the white space behind them, all but [`PHI3_PLAIN`].
+    Phi3,
+}
+
+/// Tokens of a Phi-3 vocabulary that leave the text around them alone.
+const PHI3_PLAIN: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
+
+impl Customs {
+    /// By the name of the model, as llama.cpp goes; and by the architecture of a SentencePiece vocabulary, since files
+    /// are renamed, and no other vocabulary of that kind comes with it (Phi-4 is byte-level, with other customs).
+    pub(super) fn of(file: &Gguf, kind: &str) -> Result<Customs, TokenizerError> {
+        let architecture: Option<&str> = find(file, "general.architecture")?;
+        let name: Option<&str> = find(file, "general.name")?;
+        let name = name.unwrap_or_default().to_lowercase();
+        let is_named = ["phi-3", "phi3"].iter().any(|part| name.contains(part));
+        let is_built = architecture == Some("phi3") && kind == SENTENCE_PIECE_KIND;
+        Ok(match is_named || is_built {
+            true => Customs::Phi3,
+            false => Customs::Plain,
+        })
+    }
+
+    fn habits(self, text: &str) -> Habits {
+        match self {
+            Customs::Phi3 if !PHI3_PLAIN.contains(&text) => Habits::TAKES_RIGHT,
+            Customs::Phi3 | Customs::Plain => Habits::NONE,
+        }
     }
 }
 

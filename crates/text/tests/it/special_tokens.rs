@@ -1,8 +1,12 @@
 //! Control and user-defined tokens, BOS, end tokens, byte fallback, and the way back to text.
 
-use text::{SpecialText, TokenId, Tokenizer};
+use serde_json::json;
+use testkit::gguf::Builder;
+use text::{SpecialText, TextEnds, TokenId, Tokenizer};
 
-use crate::vocabularies::{BYTE, CONTROL, NORMAL, USER_DEFINED, bpe, drawn, spm, tokenizer};
+use crate::vocabularies::{
+    BYTE, CONTROL, NORMAL, Tokens, UNKNOWN, USER_DEFINED, bpe, drawn, spm, tokenizer,
+};
 
 const SPECIALS: [(&str, i32); 5] = [
     ("<|im_start|>", CONTROL),
@@ -40,7 +44,125 @@ fn the_longest_special_token_at_a_place_counts() {
     assert_eq!(parts(&tokenizer, "<thin", SpecialText::AsText), "<th|i|n");
 }
 
-/// B9: neither merges nor whole words of the vocabulary spell a control token.
+/// A SentencePiece vocabulary as Phi-3 has it: turns, a tool's marker that is user-defined, and `</s>` that says so, too.
+fn phi3(name: &str, architecture: &str) -> Tokenizer {
+    let mut tokens = Tokens::default();
+    tokens.push("<unk>", UNKNOWN);
+    tokens.push("<s>", CONTROL);
+    tokens.push("</s>", USER_DEFINED);
+    for byte in 0..=255 {
+        tokens.push(&format!("<0x{byte:02X}>"), BYTE);
+    }
+    for text in ["<|endoftext|>", "<|user|>", "<|end|>"] {
+        tokens.push(text, CONTROL);
+    }
+    tokens.push("<|tool|>", USER_DEFINED);
+    for piece in ["▁", "a", "b"] {
+        tokens.push(piece, NORMAL);
+    }
+    let scores = vec![0.0_f32; tokens.texts.len()];
+    let file = Builder::new()
+        .with("general.name", name)
+        .with("general.architecture", architecture)
+        .with("tokenizer.ggml.model", "llama")
+        .with("tokenizer.ggml.tokens", tokens.texts)
+        .with("tokenizer.ggml.token_type", tokens.types)
+        .with("tokenizer.ggml.scores", scores)
+        .with("tokenizer.ggml.add_space_prefix", false)
+        .with("tokenizer.ggml.bos_token_id", 1_u32)
+        .with("tokenizer.ggml.unknown_token_id", 0_u32);
+    tokenizer(&file)
+}
+
+/// Each token's text, with the white space it takes in front of an `a`.
+const PHI3_TEXTS: [(&str, &str); 6] = [
+    ("<|user|>\n a", "<|user|>|a"),
+    ("<|end|> \t\n<|user|>\r\na", "<|end|>|<|user|>|a"),
+    ("</s>\na", "</s>|a"),
+    ("<|tool|> a", "<|tool|>|a"),
+    ("<s> a", "<s>|▁|a"),
+    ("<|endoftext|>\na", "<|endoftext|>|<0x0A>|a"),
+];
+
+#[test]
+fn special_tokens_of_phi3_take_the_white_space_behind_them() {
+    for (name, architecture) in [
+        ("Phi-3-mini-4k-instruct", "llama"),
+        ("my Phi3 finetune", "phi3"),
+        ("Phi 3.5 Mini Instruct", "phi3"),
+    ] {
+        let tokenizer = phi3(name, architecture);
+        for (text, expected) in PHI3_TEXTS {
+            let actual = parts(&tokenizer, text, SpecialText::Parse);
+            assert_eq!(actual, expected, "{name}: {text:?}");
+        }
+        // Before a token it stays, and so does what follows the text of one that nobody parses.
+        assert_eq!(
+            parts(&tokenizer, "a <|end|>", SpecialText::Parse),
+            "a|▁|<|end|>"
+        );
+        let typed = parts(&tokenizer, "<|user|> a", SpecialText::AsText);
+        assert!(typed.ends_with("<0x3E>|▁|a"), "{typed}");
+    }
+}
+
+#[test]
+fn special_tokens_of_other_models_leave_white_space_alone() {
+    let llama = phi3("Llama 2", "llama");
+    for (text, expected) in [
+        ("<|user|> a", "<|user|>|▁|a"),
+        ("<|end|>\na", "<|end|>|<0x0A>|a"),
+        ("<|tool|> a", "<|tool|>|▁|a"),
+    ] {
+        assert_eq!(parts(&llama, text, SpecialText::Parse), expected);
+    }
+    // Phi-4 mini: the same architecture with a byte-level vocabulary.
+    let file = bpe("gpt-2", &SPECIALS, &[]).with("general.architecture", "phi3");
+    let byte_level = tokenizer(&file);
+    assert_eq!(
+        parts(&byte_level, "<|im_start|> a", SpecialText::Parse),
+        "<|im_start|>|Ġ|a"
+    );
+}
+
+/// The same tokens in both kinds of file give the same ids.
+#[test]
+fn phi3_reads_the_same_from_a_gguf_file_and_from_a_folder() {
+    let gguf = phi3("Phi-3-mini-4k-instruct", "phi3");
+    let mut vocab = serde_json::Map::new();
+    let mut added = Vec::new();
+    for id in 0..gguf.vocab() {
+        let token = TokenId(id as u32);
+        let content = gguf.token_text(token).expect("no id is left out");
+        vocab.insert(content.to_owned(), id.into());
+        let is_plain = ["<unk>", "<s>", "<|endoftext|>"].contains(&content);
+        if content.starts_with('<') && !content.starts_with("<0x") {
+            added.push(json!({
+                "id": id, "content": content, "special": content != "</s>" && content != "<|tool|>",
+                "lstrip": false, "rstrip": !is_plain, "single_word": false, "normalized": false,
+            }));
+        }
+    }
+    let file = json!({
+        "added_tokens": added,
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+        ]},
+        "model": {"type": "BPE", "vocab": vocab, "merges": [], "unk_token": "<unk>", "byte_fallback": true},
+    });
+    let folder = Tokenizer::from_json(file.to_string().as_bytes(), &TextEnds::default());
+    let folder = folder.expect("it is sound");
+    for (text, _) in PHI3_TEXTS {
+        for special in [SpecialText::Parse, SpecialText::AsText] {
+            let (of_gguf, of_folder) = (gguf.encode(text, special), folder.encode(text, special));
+            assert_eq!(of_gguf, of_folder, "{text:?} {special:?}");
+        }
+    }
+}
+
+/// Case B9: neither merges nor whole words of the vocabulary spell a control token.
 #[test]
 fn no_merge_makes_a_control_token() {
     let lines = ["e n", "en d"].map(str::to_owned).to_vec();
@@ -58,7 +180,6 @@ fn no_merge_makes_a_control_token() {
     assert_eq!(parts(&tokenizer, "<s>", SpecialText::Parse), "<s>");
 }
 
-/// B8.
 /// Case B8.
 #[test]
 fn bos_follows_the_files_rule_and_is_never_doubled() {
