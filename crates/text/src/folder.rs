@@ -25,6 +25,9 @@ use serde_json::{Map, Value};
 use crate::tokenizer::{TextEnds, TokenId, Tokenizer, TokenizerError};
 use crate::{ChatTemplate, SpecialText, TemplateError};
 
+#[cfg(test)]
+mod tests;
+
 /// Bounds on the files of a folder.
 struct Limits {
     /// Bytes of `tokenizer.json`. The largest we know has 35 million.
@@ -60,6 +63,14 @@ pub enum FolderError {
         path: PathBuf,
         /// The limit.
         bytes_max: u64,
+    },
+    /// A folder of templates holds more files than any sound one.
+    #[error("{} has more than {templates_max} files", folder.display())]
+    TooManyTemplates {
+        /// The folder of templates.
+        folder: PathBuf,
+        /// The limit.
+        templates_max: usize,
     },
     /// A file is no JSON object, or one of its fields has the wrong type.
     #[error("{}: {reason}", path.display())]
@@ -147,6 +158,13 @@ const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 const CONFIG: &str = "config.json";
+
+/// A template's name and its source.
+type NamedTemplate = (String, String);
+
+/// The template of conversations without tools, and of those with some unless there is [`TOOL_USE`].
+const DEFAULT: &str = "default";
+const TOOL_USE: &str = "tool_use";
 
 impl Settings {
     fn read(folder: &Path) -> Result<Settings, FolderError> {
@@ -249,47 +267,63 @@ impl Settings {
                     source,
                 })
         };
-        Ok(match (compile("default")?, compile("tool_use")?) {
+        Ok(match (compile(DEFAULT)?, compile(TOOL_USE)?) {
             (Some(default), Some(tool_use)) => Some(default.with_tool_use(tool_use)),
             (default, _) => default,
         })
     }
 
-    /// Templates by name; the first of a name counts. Files of their own win over what a configuration holds.
-    fn template_sources(&self) -> Result<Vec<(String, String)>, FolderError> {
-        let mut sources = Vec::new();
-        let path = self.folder.join("chat_template.jinja");
-        if let Some(source) = read_text(&path)? {
-            sources.push(("default".to_owned(), source));
-        }
-        for folder in ["additional_chat_templates", "chat_templates"] {
-            sources.extend(templates_of(&self.folder.join(folder))?);
-        }
+    /// Templates by name; the first of a name counts. Files of their own win over what a configuration holds, and
+    /// where there is a default nobody looks further: an older place's `tool_use` was written for another default.
+    fn template_sources(&self) -> Result<Vec<NamedTemplate>, FolderError> {
+        let mut sources = self.template_files()?;
         let of_processor = read_object(&self.folder.join("chat_template.json"))?;
         for (file, settings) in [
             ("chat_template.json", &of_processor),
             (TOKENIZER_CONFIG, &self.tokenizer_config),
         ] {
-            let bad = || {
-                let reason = "is neither a template nor a list of objects with name and template";
-                self.bad(file, "chat_template", reason)
-            };
-            match settings.get("chat_template") {
-                None | Some(Value::Null) => (),
-                Some(Value::String(source)) => {
-                    sources.push(("default".to_owned(), source.clone()));
-                }
-                Some(Value::Array(templates)) => {
-                    for template in templates {
-                        let field = |key: &str| Some(template.get(key)?.as_str()?.to_owned());
-                        let named = field("name").zip(field("template"));
-                        sources.push(named.ok_or_else(bad)?);
-                    }
-                }
-                Some(_) => return Err(bad()),
+            if sources.iter().any(|(name, _)| name == DEFAULT) {
+                break;
             }
+            sources.extend(self.templates_in(file, settings)?);
         }
         Ok(sources)
+    }
+
+    fn template_files(&self) -> Result<Vec<NamedTemplate>, FolderError> {
+        let own = read_text(&self.folder.join("chat_template.jinja"))?;
+        let mut sources: Vec<NamedTemplate> = own
+            .into_iter()
+            .map(|source| (DEFAULT.to_owned(), source))
+            .collect();
+        for folder in ["additional_chat_templates", "chat_templates"] {
+            sources.extend(templates_of(&self.folder.join(folder))?);
+        }
+        Ok(sources)
+    }
+
+    /// The value of `chat_template`: one template, or a list of named ones.
+    fn templates_in(
+        &self,
+        file: &str,
+        settings: &Map<String, Value>,
+    ) -> Result<Vec<NamedTemplate>, FolderError> {
+        let bad = || {
+            let reason = "is neither a template nor a list of objects with name and template";
+            self.bad(file, "chat_template", reason)
+        };
+        match settings.get("chat_template") {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::String(source)) => Ok(vec![(DEFAULT.to_owned(), source.clone())]),
+            Some(Value::Array(templates)) => {
+                let named = templates.iter().map(|template| {
+                    let field = |key: &str| Some(template.get(key)?.as_str()?.to_owned());
+                    field("name").zip(field("template")).ok_or_else(bad)
+                });
+                named.collect()
+            }
+            Some(_) => Err(bad()),
+        }
     }
 
     fn bad(&self, file: &str, key: &str, reason: &str) -> FolderError {
@@ -301,7 +335,7 @@ impl Settings {
 }
 
 /// The templates in a folder, by their names without the ending.
-fn templates_of(folder: &Path) -> Result<Vec<(String, String)>, FolderError> {
+fn templates_of(folder: &Path) -> Result<Vec<NamedTemplate>, FolderError> {
     let unreadable = |source| FolderError::Unreadable {
         path: folder.to_owned(),
         source,
@@ -312,7 +346,14 @@ fn templates_of(folder: &Path) -> Result<Vec<(String, String)>, FolderError> {
         Err(error) => return Err(unreadable(error)),
     };
     let mut templates = Vec::new();
-    for entry in entries.take(LIMITS.templates_max) {
+    for (idx, entry) in entries.enumerate() {
+        // Not cut short: which files are left out would depend on the order of the file system.
+        if idx == LIMITS.templates_max {
+            return Err(FolderError::TooManyTemplates {
+                folder: folder.to_owned(),
+                templates_max: LIMITS.templates_max,
+            });
+        }
         let path = entry.map_err(unreadable)?.path();
         let is_template = path.extension().is_some_and(|ending| ending == "jinja");
         let name = path.file_stem().and_then(|stem| stem.to_str());
