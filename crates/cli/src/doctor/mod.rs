@@ -165,7 +165,10 @@ fn folder_findings(text: FolderText, num_embeddings: Option<usize>) -> Vec<Findi
         Some(tokenizer) => text_findings(&tokenizer, Ok(text.template), num_embeddings),
         None => {
             let words = "there is no tokenizer.json: prompts must be token ids";
-            vec![Finding::new("tokenizer", Verdict::Warning, words)]
+            let mut findings = vec![Finding::new("tokenizer", Verdict::Warning, words)];
+            let of_ids = |num| tokens::end_ids(&text.end_tokens, num);
+            findings.extend(num_embeddings.map(of_ids));
+            findings
         }
     }
 }

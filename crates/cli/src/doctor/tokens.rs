@@ -89,6 +89,26 @@ pub(super) fn end_tokens(tokenizer: &Tokenizer) -> Finding {
     Finding::new("end-tokens", Verdict::Ok, ends.join(" "))
 }
 
+/// Whether each end token that a model without a tokenizer names can ever be chosen: one without a row in the
+/// embedding has no logit, and answers would run past it.
+pub(super) fn end_ids(end_tokens: &[TokenId], num_embeddings: usize) -> Finding {
+    const CHECK: &str = "end-tokens";
+    let is_outside = |token: &&TokenId| token.0 as usize >= num_embeddings;
+    let outside: Vec<TokenId> = end_tokens.iter().filter(is_outside).copied().collect();
+    if !outside.is_empty() {
+        let words = format!(
+            "answers end with {}, but the embedding has only {num_embeddings} rows",
+            drawn(&outside)
+        );
+        return Finding::new(CHECK, Verdict::Failed, words);
+    }
+    if end_tokens.is_empty() {
+        let words = "no token ends an answer: each runs to its limit, unless requests name `stop_token_ids`";
+        return Finding::new(CHECK, Verdict::Warning, words);
+    }
+    Finding::new(CHECK, Verdict::Ok, drawn(end_tokens))
+}
+
 /// Control tokens with their texts.
 pub(super) fn controls(tokenizer: &Tokenizer) -> Vec<(TokenId, &str)> {
     let tokens = (0..tokenizer.vocab()).filter_map(|id| {
@@ -111,4 +131,27 @@ fn is_all_unknown(tokens: &[TokenId], tokenizer: &Tokenizer) -> bool {
 pub(super) fn drawn(tokens: &[TokenId]) -> String {
     let ids: Vec<u32> = tokens.iter().map(|token| token.0).collect();
     format!("{ids:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_token_without_a_row_is_a_fault_and_none_at_all_a_warning() {
+        let verdict = |ids: &[u32]| {
+            let tokens: Vec<TokenId> = ids.iter().copied().map(TokenId).collect();
+            let finding = end_ids(&tokens, 10);
+            assert_eq!(finding.check, "end-tokens");
+            (finding.verdict, finding.words)
+        };
+        assert_eq!(verdict(&[9, 0]), (Verdict::Ok, "[9, 0]".to_owned()));
+        assert_eq!(verdict(&[]).0, Verdict::Warning);
+        for ids in [&[10][..], &[2, 10], &[10, 2]] {
+            let (verdict, words) = verdict(ids);
+            assert_eq!(verdict, Verdict::Failed);
+            // Those that are sound are not blamed.
+            assert!(words.contains("end with [10],"), "{words}");
+        }
+    }
 }

@@ -159,6 +159,32 @@ fn tokenizer_json() -> Value {
 }
 
 #[test]
+fn an_end_token_outside_the_vocabulary_is_found_without_a_tokenizer() {
+    let Some(tiny) = folder("llama") else { return };
+    for (ids, verdict, words) in [
+        (json!([2, 1_000_000]), "failed", "1000000"),
+        // The embedding has 320 rows: the first id that has none, and the last that has one.
+        (json!(320), "failed", "[320]"),
+        (json!([2, 319]), "ok", "[2, 319]"),
+    ] {
+        let settings = json!({"eos_token_id": ids}).to_string();
+        std::fs::write(tiny.model.join("generation_config.json"), settings)
+            .expect("the folder is writable");
+        let output = tiny.run(&["doctor", tiny.model(), "--json", "--threads", "1"]);
+        let report: Value = serde_json::from_str(&stdout(&output)).expect("one object");
+        let findings = report["findings"].as_array().expect("a list");
+        let finding = findings.iter().find(|it| it["check"] == "end-tokens");
+        let finding = finding.unwrap_or_else(|| panic!("{report:#}"));
+        assert_eq!(finding["verdict"], verdict, "{report:#}");
+        let reason = finding["reason"].as_str().expect("words");
+        assert!(reason.contains(words), "{reason}");
+        let is_sound = verdict == "ok";
+        assert_eq!(output.status.success(), is_sound, "{report:#}");
+        assert_eq!(report["sound"], is_sound);
+    }
+}
+
+#[test]
 fn a_folder_is_examined_as_a_file_is() {
     let Some(tiny) = folder("llama") else { return };
     let examine = || {
