@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+// How things are asked.
+pub mod client;
 // What one answer's stream tells.
 pub mod observe;
 // Where to run the server.

@@ -10,6 +10,8 @@
 
 pub mod encode;
 pub mod gguf;
+#[cfg(feature = "mock")]
+pub mod mock;
 mod random;
 pub mod tiny;
 

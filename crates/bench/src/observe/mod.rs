@@ -195,6 +195,11 @@ impl Observation {
         self.progress()
     }
 
+    /// Content events so far.
+    pub fn num_marks(&self) -> usize {
+        self.record.marks.len()
+    }
+
     fn progress(&self) -> Progress {
         if self.is_done {
             Progress::Done
