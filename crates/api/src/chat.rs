@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+pub use crate::conversation::OwnNames;
 use crate::error::RequestError;
 use crate::fields::{Endpoint, Fields};
 use crate::params::{Generation, too_many};
@@ -25,6 +26,8 @@ pub struct ChatRequest {
     pub generation: Generation,
     /// Keys nobody knows, for the log.
     pub unknown: Vec<String>,
+    /// What the request calls these fields, if it was made in another dialect.
+    pub names: OwnNames,
 }
 
 /// Whether the template opens the assistant's turn.
@@ -161,6 +164,7 @@ impl ChatRequest {
             reasoning,
             generation,
             unknown: fields.unknown,
+            names: OwnNames::default(),
         })
     }
 }

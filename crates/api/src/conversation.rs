@@ -135,9 +135,9 @@ impl Translation {
         self.object.insert(name.to_owned(), value);
     }
 
-    /// Lets chat's reader read it. `renamed` gives the dialect's names of what was renamed,
-    /// longer ones first; its fault about a message is told at the message's origin.
-    pub fn read(self, renamed: &[Renamed], limits: &Limits) -> Result<ChatRequest, RequestError> {
+    /// Lets chat's reader read it; its faults are told in `words`, those about a message at the
+    /// message's origin.
+    pub fn read(self, words: &'static Words, limits: &Limits) -> Result<ChatRequest, RequestError> {
         let Translation {
             conversation: Conversation {
                 messages, origins, ..
@@ -146,28 +146,61 @@ impl Translation {
         } = self;
         let messages = messages.into_iter().map(Value::Object).collect();
         object.insert("messages".to_owned(), Value::Array(messages));
-        ChatRequest::read(object, limits)
-            .map_err(|error| error.renamed(|param| original(param, &origins, renamed)))
+        let names = OwnNames(Some(Translated { origins, words }));
+        match ChatRequest::read(object, limits) {
+            Ok(request) => Ok(ChatRequest { names, ..request }),
+            Err(error) => Err(error.renamed(|param| names.own(param))),
+        }
     }
 }
 
-/// The dialect's own name of chat's field.
-fn original(param: &str, origins: &[String], renamed: &[Renamed]) -> String {
-    let message = param.strip_prefix("messages[").and_then(|rest| {
-        let (idx, _deeper) = rest.split_once(']')?;
-        origins.get(idx.parse::<usize>().ok()?)
-    });
-    if let Some(origin) = message {
-        return origin.clone();
-    }
-    let starts = |chat: &str| {
-        param
-            .strip_prefix(chat)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    };
-    match renamed.iter().find(|(chat, _)| starts(chat)) {
-        Some((chat, own)) => format!("{own}{}", &param[chat.len()..]),
-        None => param.replace(".function", ""),
+/// What a request calls the fields that chat's reader knows by other names.
+#[derive(Clone, Debug, Default)]
+pub struct OwnNames(Option<Translated>);
+
+#[derive(Clone, Debug)]
+struct Translated {
+    /// Of each message.
+    origins: Vec<String>,
+    words: &'static Words,
+}
+
+/// A dialect's words for chat's.
+#[derive(Debug)]
+pub(crate) struct Words {
+    /// Longer ones first.
+    pub renamed: &'static [Renamed],
+    /// Chat's `tools[0].function.parameters` is `tools[0]` and this.
+    pub tool_schema: &'static str,
+}
+
+impl OwnNames {
+    /// The request's own name of a field that chat calls `param`.
+    pub fn own(&self, param: &str) -> String {
+        let Some(Translated { origins, words }) = &self.0 else {
+            return param.to_owned();
+        };
+        let message = param.strip_prefix("messages[").and_then(|rest| {
+            let (idx, _deeper) = rest.split_once(']')?;
+            origins.get(idx.parse::<usize>().ok()?)
+        });
+        if let Some(origin) = message {
+            return origin.clone();
+        }
+        let starts = |chat: &str| {
+            param
+                .strip_prefix(chat)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        match words.renamed.iter().find(|(chat, _)| starts(chat)) {
+            Some((chat, own)) => format!("{own}{}", &param[chat.len()..]),
+            None if param.starts_with("tools[") => {
+                param
+                    .replacen(".function", "", 1)
+                    .replacen(".parameters", words.tool_schema, 1)
+            }
+            None => param.replacen(".function", "", 1),
+        }
     }
 }
 

@@ -40,8 +40,16 @@ pub(crate) struct Admission<'a> {
 }
 
 impl Admission<'_> {
-    /// A conversation is one sequence.
+    /// A conversation is one sequence. What is wrong with it is named as the request names it.
     pub fn chat(&self, request: &ChatRequest) -> Result<Admitted, Refusal> {
+        let own = |param: &str| request.names.own(param);
+        let admitted = self.admit_chat(request);
+        let mut admitted = admitted.map_err(|refusal| refusal.renamed(own))?;
+        admitted.demand = admitted.demand.map(|demand| demand.renamed(own));
+        Ok(admitted)
+    }
+
+    fn admit_chat(&self, request: &ChatRequest) -> Result<Admitted, Refusal> {
         let num_answers = request.generation.answers.num_made;
         self.expect_places("n", num_answers)?;
         let rendered = self.render_chat(request)?;
@@ -275,6 +283,7 @@ impl Admission<'_> {
             let message = format!(
                 "{context} However, your {param} resulted in {num_prompt} tokens, which leaves no room for an answer."
             );
+            let param = param.to_owned();
             return Err(Refusal::ContextLength { param, message });
         }
         let room = u32::try_from(room).unwrap_or(u32::MAX);
@@ -290,7 +299,7 @@ impl Admission<'_> {
                     "{context} However, you requested {total} tokens ({num_prompt} in the {param}, {num_tokens} in the completion)."
                 );
                 Err(Refusal::ContextLength {
-                    param: limit_param,
+                    param: limit_param.to_owned(),
                     message,
                 })
             }
@@ -307,6 +316,7 @@ impl Admission<'_> {
         let message = format!(
             "This model's maximum context length is {num_tokens_max} tokens. However, your {param} resulted in at least {num_tokens_min} tokens."
         );
+        let param = param.to_owned();
         Err(Refusal::ContextLength { param, message })
     }
 

@@ -192,7 +192,7 @@ pub(crate) fn refused_by_engine(shared: &Shared, error: &AdmitError) -> Refusal 
     match *error {
         // Both were checked before; the engine's own bounds may still be tighter.
         AdmitError::TooLong { .. } => Refusal::ContextLength {
-            param: "max_tokens",
+            param: "max_tokens".to_owned(),
             message: reason,
         },
         AdmitError::EmptyPrompt | AdmitError::UnknownToken { .. } => Refusal::ForModel {

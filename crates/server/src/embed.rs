@@ -97,7 +97,7 @@ fn tokens_of(
             "This model's maximum context length is {num_tokens_max} tokens. However, your input resulted in {} tokens.",
             tokens.len()
         );
-        let param = "input";
+        let param = "input".to_owned();
         return Err(Refusal::ContextLength { param, message });
     }
     Ok(tokens)
@@ -196,7 +196,7 @@ impl Work {
                 }
                 Err(error) => {
                     let refusal = refused_by_engine(shared, &error);
-                    return Err(refusal.renamed(|_| "input"));
+                    return Err(refusal.renamed(|_| "input".to_owned()));
                 }
             }
         }

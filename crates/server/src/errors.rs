@@ -28,10 +28,7 @@ pub(crate) enum Refusal {
     ForModel { param: String, reason: String },
     /// Prompt, or prompt and answer, exceed the context.
     #[error("{message}")]
-    ContextLength {
-        param: &'static str,
-        message: String,
-    },
+    ContextLength { param: String, message: String },
     /// No such model is served.
     #[error("the model does not exist; this server serves: {served}")]
     UnknownModel { served: String },
@@ -180,18 +177,11 @@ impl Refusal {
     }
 
     /// The same refusal about a field that the request knows by another name.
-    pub(crate) fn renamed(self, rename: fn(&str) -> &'static str) -> Refusal {
-        match self {
-            Refusal::ForModel { param, reason } => Refusal::ForModel {
-                param: rename(&param).to_owned(),
-                reason,
-            },
-            Refusal::ContextLength { param, message } => Refusal::ContextLength {
-                param: rename(param),
-                message,
-            },
-            other => other,
+    pub(crate) fn renamed(mut self, rename: impl FnOnce(&str) -> String) -> Refusal {
+        if let Refusal::ForModel { param, .. } | Refusal::ContextLength { param, .. } = &mut self {
+            *param = rename(param);
         }
+        self
     }
 
     /// `error.code`, and the `reason` label of metrics: a fixed set of words.
@@ -376,7 +366,7 @@ mod tests {
                 reason: text(),
             },
             Refusal::ContextLength {
-                param: "messages",
+                param: text(),
                 message: text(),
             },
             Refusal::UnknownModel { served: text() },

@@ -7,13 +7,13 @@
 //! Not here: reading the request (`api::tools`), compiling a grammar (`demand.rs`).
 
 use api::chat::{ChatRequest, Message, Reasoning, Role, Turn};
-use api::tools::{ParallelCalls, Strictness, ToolChoice, Tools};
+use api::tools::{ParallelCalls, Strictness, Tool, ToolChoice, Tools};
 use engine::constrain::{self, CompileError, Grammar, Lead, WhiteSpace};
 use serde_json::{Value, json};
 use text::output::{self, CallPlace, CallRules, OutputSyntax, Parallel, Wanted};
 use text::{ChatTemplate, Rendered, ToolsShown};
 
-use crate::demand::{Demand, joined};
+use crate::demand::{Demand, Part, joined};
 use crate::errors::Refusal;
 use crate::parse::{OutputParser, ReasoningParts};
 use crate::state::Serving;
@@ -141,7 +141,11 @@ impl<'a> Talk<'a> {
             (CallPlace::AfterOpener, Some(opener)) => Lead::Unless(opener.to_owned()),
             _ => self.lead(prompt),
         };
-        let schemas = self.schemas(tools)?;
+        let parts = self.parts(tools)?;
+        let schemas: Vec<(String, Value)> = parts
+            .iter()
+            .map(|part| (part.tool.clone(), part.schema.clone()))
+            .collect();
         let rules = CallRules {
             tools: &schemas,
             parallel: match tools.parallel {
@@ -157,6 +161,7 @@ impl<'a> Talk<'a> {
                 white_space: WhiteSpace::Short,
                 lead,
             },
+            parts,
         }))
     }
 
@@ -177,10 +182,10 @@ impl<'a> Talk<'a> {
     }
 
     /// The schema of each tool's arguments, as a grammar takes it.
-    fn schemas(&self, tools: &Tools) -> Result<Vec<(String, Value)>, Refusal> {
+    fn parts(&self, tools: &Tools) -> Result<Vec<Part>, Refusal> {
         let any = json!({"type": "object"});
         let limits = constrain::Limits::STANDARD;
-        let schema = |tool: &api::tools::Tool| {
+        let schema = |tool: &Tool| {
             let is_free = tools.choice == ToolChoice::Auto && tool.strictness == Strictness::Told;
             let own = tool
                 .parameters
@@ -188,8 +193,12 @@ impl<'a> Talk<'a> {
                 .filter(|_| !is_free)
                 .unwrap_or(&any);
             match constrain::part_schema(&of_object(tool.index, own)?, &limits) {
-                Ok(schema) => Ok((tool.name.clone(), schema)),
-                Err(error) => Err(refused(tool.index, &error)),
+                Ok(schema) => Ok(Part {
+                    param: format!("tools[{}].function.parameters", tool.index),
+                    tool: tool.name.clone(),
+                    schema,
+                }),
+                Err(error) => Err(refused(tool, &error)),
             }
         };
         tools.offered.iter().map(schema).collect()
@@ -264,8 +273,8 @@ fn system(content: String) -> Message {
     }
 }
 
-fn refused(index: usize, error: &CompileError) -> Refusal {
-    let place = format!("tools[{index}].function.parameters");
+fn refused(tool: &Tool, error: &CompileError) -> Refusal {
+    let place = format!("tools[{}].function.parameters", tool.index);
     match error {
         CompileError::Schema { path, reason } => Refusal::ForModel {
             param: joined(&place, path),
@@ -273,7 +282,7 @@ fn refused(index: usize, error: &CompileError) -> Refusal {
         },
         other => Refusal::ForModel {
             param: place,
-            reason: other.to_string(),
+            reason: format!("of {:?} {other}", tool.name),
         },
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::Limits;
 use crate::chat::ChatRequest;
 use crate::conversation::{
-    Renamed, Translation, content_text, given, list_at, not_built, object_at, text_at,
+    Renamed, Translation, Words, content_text, given, list_at, not_built, object_at, text_at,
 };
 use crate::error::RequestError;
 use crate::fields::{Endpoint, Fields};
@@ -29,6 +29,11 @@ pub enum Purpose {
     /// How many tokens its prompt has.
     Count,
 }
+
+const WORDS: Words = Words {
+    renamed: RENAMED,
+    tool_schema: ".input_schema",
+};
 
 const RENAMED: &[Renamed] = &[
     ("stop", "stop_sequences"),
@@ -83,20 +88,9 @@ pub fn parse(body: &[u8], purpose: Purpose, limits: &Limits) -> Result<ChatReque
         chat.set("tools", chat_tools(tools, limits)?);
     }
     read_tool_choice(fields.get("tool_choice"), &mut chat)?;
-    let mut request = chat
-        .read(RENAMED, limits)
-        .map_err(|error| error.renamed(own_tool_name))?;
+    let mut request = chat.read(&WORDS, limits)?;
     request.unknown = fields.unknown;
     Ok(request)
-}
-
-/// Chat's `tools[0].parameters` is this dialect's `tools[0].input_schema`.
-fn own_tool_name(param: &str) -> String {
-    if param.starts_with("tools[") {
-        param.replacen(".parameters", ".input_schema", 1)
-    } else {
-        param.to_owned()
-    }
 }
 
 fn missing(param: &str, expected: &str) -> RequestError {

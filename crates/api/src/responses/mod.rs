@@ -12,7 +12,9 @@ pub mod answer;
 use serde_json::{Map, Value, json};
 
 use crate::chat::ChatRequest;
-use crate::conversation::{Renamed, Translation, given, list_at, not_built, object_at, text_at};
+use crate::conversation::{
+    Renamed, Translation, Words, given, list_at, not_built, object_at, text_at,
+};
 use crate::error::RequestError;
 use crate::fields::{Endpoint, Fields};
 use crate::{Limits, json as body_json};
@@ -84,8 +86,14 @@ pub enum Attendance {
     Background,
 }
 
+const WORDS: Words = Words {
+    renamed: RENAMED,
+    tool_schema: ".parameters",
+};
+
 const RENAMED: &[Renamed] = &[
     ("max_completion_tokens", "max_output_tokens"),
+    ("max_tokens", "max_output_tokens"),
     ("response_format.json_schema", "text.format"),
     ("response_format", "text.format"),
     ("reasoning_effort", "reasoning.effort"),
@@ -148,7 +156,7 @@ impl ResponsesRequest {
         if let Some(choice) = fields.get("tool_choice") {
             chat.set("tool_choice", chat_tool_choice(choice)?);
         }
-        let mut request = chat.read(RENAMED, limits)?;
+        let mut request = chat.read(&WORDS, limits)?;
         request.unknown = fields.unknown;
         Ok((request, terms))
     }

@@ -472,7 +472,7 @@ fn what_is_wrong_is_named_in_this_dialect() {
         ),
         (
             json!({"input": "x", "stop_token_ids": [99_999_999]}),
-            "input",
+            "stop_token_ids",
         ),
     ];
     for (body, wanted) in cases {

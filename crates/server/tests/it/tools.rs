@@ -306,6 +306,92 @@ fn what_cannot_be_enforced_is_refused_with_its_place() {
     running.canary();
 }
 
+/// Case F2.
+#[test]
+fn the_tool_whose_schema_does_not_compile_is_named() {
+    let running = Setup::new().with_endless_context().start();
+    let impossible = json!({"type": "integer", "minimum": 5, "maximum": 4});
+    let complex = json!({"type": "number", "minimum": 0.125, "maximum": 9.5, "multipleOf": 0.0007});
+    for property in [impossible, complex] {
+        let schema = json!({"type": "object", "properties": {"x": property}, "required": ["x"]});
+        let heavy =
+            json!({"type": "function", "function": {"name": "heavy", "parameters": schema}});
+        for (tools, idx) in [(json!([heavy]), 0), (json!([now(), heavy, weather()]), 1)] {
+            let body = with(json!({"tools": tools, "tool_choice": "required"}));
+            let reply = running.post("/v1/chat/completions", &body);
+            let status = reply.status;
+            let error = reply.json()["error"].clone();
+            assert_eq!(status, 400, "{error}");
+            assert_eq!(
+                error["param"],
+                format!("tools[{idx}].function.parameters"),
+                "{error}"
+            );
+            let message = error["message"].as_str().expect("a text");
+            assert!(message.contains("of \"heavy\""), "{message}");
+            assert!(
+                !message.contains("at 5("),
+                "no places of a text that nobody sent: {message}"
+            );
+        }
+        let message = json!({
+            "model": "tiny", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}],
+            "tools": [{"name": "heavy", "input_schema": schema.clone()}], "tool_choice": {"type": "any"},
+        });
+        let error = running.post("/v1/messages", &message).json()["error"]["message"].clone();
+        assert!(
+            error
+                .as_str()
+                .expect("a text")
+                .contains("'tools[0].input_schema"),
+            "{error}"
+        );
+    }
+    running.canary();
+}
+
+#[test]
+fn the_other_dialects_name_what_cannot_be_enforced_by_their_own_names() {
+    let running = Setup::new().with_endless_context().start();
+    let schema = json!({"type": "object", "properties": {"x": {"not": {}}}});
+    let tool = json!({"type": "function", "name": "f", "strict": true, "parameters": schema});
+    let format = json!({"type": "json_schema", "name": "n", "schema": schema});
+    for (more, place) in [
+        (
+            json!({"tools": [tool]}),
+            "tools[0].parameters.properties.x.not",
+        ),
+        (
+            json!({"text": {"format": format}}),
+            "text.format.schema.properties.x.not",
+        ),
+    ] {
+        let mut body = json!({"input": "x"});
+        let object = body.as_object_mut().expect("a request");
+        object.extend(more.as_object().expect("fields").clone());
+        let (status, told, _) = refusal(running.post("/v1/responses", &body));
+        assert_eq!((status, told.as_deref()), (400, Some(place)));
+    }
+    let tool = json!({"name": "f", "strict": true, "input_schema": schema});
+    let format = json!({"format": {"type": "json_schema", "schema": schema}});
+    for (more, place) in [
+        (
+            json!({"tools": [tool]}),
+            "'tools[0].input_schema.properties.x.not'",
+        ),
+        (
+            json!({"output_config": format}),
+            "'output_config.format.schema.properties.x.not'",
+        ),
+    ] {
+        let mut body = json!({"model": "tiny", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]});
+        let object = body.as_object_mut().expect("a request");
+        object.extend(more.as_object().expect("fields").clone());
+        let error = running.post("/v1/messages", &body).json()["error"]["message"].clone();
+        assert!(error.as_str().expect("a text").contains(place), "{error}");
+    }
+}
+
 #[test]
 fn arguments_are_an_object_whatever_their_schema_leaves_open() {
     let running = Setup::new().with_endless_context().start();

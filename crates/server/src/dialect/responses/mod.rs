@@ -60,8 +60,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     let (chat, terms) = request.into_chat(&items, limits)?;
     shared.note_unknown(&chat.unknown);
     let model = shared.served_name(chat.generation.model.as_deref())?;
-    let admitted = desk.admission().chat(&chat);
-    let admitted = admitted.map_err(|refusal| refusal.renamed(own_name))?;
+    let admitted = desk.admission().chat(&chat)?;
     let num_earlier = items.len();
     items.extend(terms.input.iter().cloned().map(with_id));
     let subject = Subject {
@@ -109,14 +108,6 @@ fn earlier(shared: &Shared, id: &str) -> Result<Vec<Value>, Refusal> {
             param: "previous_response_id".to_owned(),
             reason: "names a response that still runs".to_owned(),
         }),
-    }
-}
-
-/// What admission calls by chat's names.
-fn own_name(param: &str) -> &'static str {
-    match param {
-        "max_completion_tokens" | "max_tokens" => "max_output_tokens",
-        _ => "input",
     }
 }
 
