@@ -16,5 +16,9 @@ pub mod sample;
 pub mod slo;
 // The result of a run.
 pub mod summary;
+// What a run leaves behind, and how it is found again.
+pub mod directory;
+// How a result is shown.
+pub mod report;
 // What is asked.
 pub mod workload;
