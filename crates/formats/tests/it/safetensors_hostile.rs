@@ -44,6 +44,7 @@ fn check(part: &str, replacement: &str, message_has: &[&str]) {
     );
 }
 
+/// Case S4.
 #[test]
 fn a_header_longer_than_the_file_is_refused() {
     let with_length = |len: u64| [&len.to_le_bytes(), &sound()[8..]].concat();
@@ -66,6 +67,7 @@ fn a_file_cut_anywhere_is_refused() {
     }
 }
 
+/// Case S4.
 #[test]
 fn ranges_that_are_reversed_overlap_leave_holes_or_pass_the_end_are_refused() {
     check("[8,11]", "[11,8]", &["\"b\"", "backwards"]);
@@ -102,6 +104,7 @@ fn ranges_that_are_reversed_overlap_leave_holes_or_pass_the_end_are_refused() {
     );
 }
 
+/// Case S4.
 #[test]
 fn a_shape_that_does_not_take_its_range_is_refused() {
     check("[2]", "[3]", &["\"a\"", "F32", "[3]", "8 bytes"]);
@@ -119,6 +122,7 @@ fn a_shape_that_does_not_take_its_range_is_refused() {
     check("[2]", "[18446744073709551616]", &["\"a\""]);
 }
 
+/// Case S4.
 #[test]
 fn an_unknown_type_is_refused_with_the_known_ones() {
     check("F32", "F33", &["\"a\"", "\"F33\"", "BF16", "I64"]);
@@ -126,6 +130,7 @@ fn an_unknown_type_is_refused_with_the_known_ones() {
     check("F32", &"x".repeat(100_000), &["\"a\"", "unknown type"]);
 }
 
+/// Case S4.
 #[test]
 fn a_name_that_appears_twice_is_refused() {
     check("\"b\"", "\"a\"", &["\"a\" appears twice"]);
@@ -213,6 +218,7 @@ fn index_refusal(folder: &Path, index: &str) -> String {
     told(Safetensors::open(&path).expect_err("the index must be refused"))
 }
 
+/// Case S4.
 #[test]
 fn an_index_cannot_name_a_file_outside_its_folder() {
     let folder = tempfile::tempdir().unwrap();
@@ -244,6 +250,7 @@ fn an_index_cannot_name_a_file_outside_its_folder() {
     }
 }
 
+/// Case S4.
 #[test]
 fn an_index_that_contradicts_its_shards_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -27,6 +27,7 @@ fn ask(running: &Running, method: &str, path: &str, headers: &str) -> Reply {
     http::send(running.address, &head, body.as_bytes())
 }
 
+/// Case F1.
 #[test]
 fn every_route_but_health_needs_a_key() {
     let running = Setup::new().with_keys(&["sk-one", "sk-two"]).start();
@@ -69,6 +70,44 @@ fn every_route_but_health_needs_a_key() {
     }
 }
 
+/// Case F1.
+#[test]
+fn no_operation_that_the_server_lists_answers_without_a_key() {
+    let running = Setup::new().with_keys(&["sk-one"]).start();
+    let key = "\r\nauthorization: Bearer sk-one";
+    let document = ask(&running, "GET", "/openapi.json", key).json();
+    let mut num_asked = 0;
+    for (path, operations) in document["paths"].as_object().expect("paths") {
+        if server::PUBLIC_PATHS.contains(&path.as_str()) {
+            continue;
+        }
+        let path = path
+            .replace("{response_id}", "resp_1")
+            .replace("{model}", "tiny");
+        for method in operations.as_object().expect("operations").keys() {
+            let method = method.to_uppercase();
+            for headers in [
+                "",
+                "\r\nauthorization: Bearer wrong",
+                "\r\nx-api-key: sk-on",
+            ] {
+                assert_eq!(
+                    ask(&running, &method, &path, headers).status,
+                    401,
+                    "{method} {path}"
+                );
+            }
+            assert_ne!(
+                ask(&running, &method, &path, key).status,
+                401,
+                "{method} {path}"
+            );
+            num_asked += 1;
+        }
+    }
+    assert!(num_asked > ROUTES.len(), "{num_asked}");
+}
+
 #[test]
 fn the_reference_page_names_every_route_and_marks_the_open_ones() {
     let path = concat!(
@@ -93,6 +132,7 @@ fn the_reference_page_names_every_route_and_marks_the_open_ones() {
     }
 }
 
+/// Case F1.
 #[test]
 fn health_needs_no_key() {
     let running = Setup::new().with_keys(&["sk-one"]).start();
@@ -104,6 +144,7 @@ fn health_needs_no_key() {
     assert_eq!(listed, ["/health", "/livez", "/ping", "/ready", "/readyz"]);
 }
 
+/// Case F1.
 #[test]
 fn another_spelling_of_a_path_opens_nothing() {
     let running = Setup::new().with_keys(&["sk-one"]).start();
@@ -156,6 +197,7 @@ fn another_spelling_of_a_path_opens_nothing() {
     );
 }
 
+/// Case F1.
 #[test]
 fn a_request_target_with_an_authority_opens_nothing() {
     let running = Setup::new().with_keys(&["sk-one"]).start();

@@ -126,6 +126,32 @@ fn a_text_far_beyond_the_context_is_refused_without_being_encoded() {
     running.canary();
 }
 
+/// Case F10.
+#[test]
+fn unbroken_text_that_fits_is_counted_in_a_message_and_in_a_tools_result() {
+    let running = Setup::new().with_endless_context().start();
+    for unit in ["A", " ", "\n", ".", "5", "\u{4e2d}", "e\u{301}", "QUJD"] {
+        let text = unit.repeat(50_000 / unit.chars().count());
+        let result = json!([
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "read"}}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": text},
+        ]);
+        for messages in [json!([{"role": "user", "content": text}]), result] {
+            let reply = running.post("/tokenize", &json!({"messages": messages}));
+            assert_eq!(reply.status, 200, "{unit:?}");
+            assert!(
+                reply.json()["count"]
+                    .as_u64()
+                    .is_some_and(|count| count > 0),
+                "{unit:?}"
+            );
+        }
+    }
+    running.canary();
+}
+
 #[test]
 fn a_compressed_body_is_415_and_the_answer_names_the_encoding() {
     let running = Setup::new().start();

@@ -22,6 +22,7 @@ pub fn held_in_loading() -> (Running, mpsc::Sender<()>) {
     (running, release)
 }
 
+/// Case F4.
 #[test]
 fn while_the_model_loads_the_server_is_alive_but_not_ready() {
     let (running, release) = held_in_loading();
@@ -36,6 +37,10 @@ fn while_the_model_loads_the_server_is_alive_but_not_ready() {
     for path in [
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/v1/completions/render",
+        "/apply-template",
         "/tokenize",
         "/detokenize",
     ] {
@@ -57,6 +62,7 @@ fn while_the_model_loads_the_server_is_alive_but_not_ready() {
     running.canary();
 }
 
+/// Case F5.
 #[test]
 fn told_to_stop_while_loading_the_server_ends_without_waiting_for_the_model() {
     let (running, release) = held_in_loading();
@@ -74,6 +80,7 @@ fn a_model_that_cannot_be_loaded_ends_the_server_with_the_reason() {
     assert!(matches!(&error, ServeError::Load { source } if source.to_string() == "no such file"));
 }
 
+/// Case F5.
 #[test]
 fn draining_finishes_streams_refuses_new_requests_and_closes_the_port() {
     let mut setup = Setup::new();
@@ -117,6 +124,7 @@ fn draining_finishes_streams_refuses_new_requests_and_closes_the_port() {
     assert!(TcpStream::connect(address).is_err(), "the port is free");
 }
 
+/// Case F5.
 #[test]
 fn past_the_drain_limit_streams_end_with_an_error_and_not_with_half_an_answer() {
     let mut setup = Setup::new().with_endless_context();
@@ -215,6 +223,7 @@ fn when_the_engine_ends_by_itself_answers_end_explicitly_and_the_server_says_why
     assert!(matches!(running.outcome(), Err(ServeError::EngineEnded)));
 }
 
+/// Case F5.
 #[test]
 fn a_client_that_does_not_read_cannot_hold_up_the_end() {
     let mut setup = Setup::new().with_endless_context();
@@ -230,6 +239,7 @@ fn a_client_that_does_not_read_cannot_hold_up_the_end() {
     drop(events);
 }
 
+/// Case F5.
 #[test]
 fn told_twice_the_server_stops_at_once() {
     let running = Setup::new().start();
@@ -243,6 +253,7 @@ fn told_twice_the_server_stops_at_once() {
     assert_eq!(running.outcome().unwrap(), Outcome::Stopped);
 }
 
+/// Case F4.
 #[test]
 fn a_step_that_takes_long_holds_up_neither_health_nor_metrics() {
     let running = Setup::new().start();
@@ -257,6 +268,27 @@ fn a_step_that_takes_long_holds_up_neither_health_nor_metrics() {
     }
     running.gate.allow(None);
     for stream in events {
+        assert_eq!(stream.all().last(), Some(&Frame::Done));
+    }
+}
+
+/// Case F4.
+#[test]
+fn two_hundred_answers_under_way_or_waiting_leave_health_alone() {
+    const NUM_STREAMS: usize = 200;
+    let mut setup = Setup::new();
+    setup.model.limits.num_waiting_max = NUM_STREAMS;
+    setup.model.limits.num_waiting_tokens_max = 1 << 20;
+    let running = setup.start();
+    running.gate.allow(Some(0));
+    let open = |_| running.stream("/v1/chat/completions", &chat());
+    let streams: Vec<_> = (0..NUM_STREAMS).map(open).collect();
+    running.until("fulcrum_http_connections", NUM_STREAMS as f64 + 1.0);
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(running.get(path).status, 200, "{path}");
+    }
+    running.gate.allow(None);
+    for stream in streams {
         assert_eq!(stream.all().last(), Some(&Frame::Done));
     }
 }

@@ -13,6 +13,7 @@ fn finished(running: &Running, reason: &str) -> f64 {
     ))
 }
 
+/// Case F8.
 #[test]
 fn counts_equal_what_clients_saw_and_add_up() {
     let running = Setup::new().start();
@@ -82,6 +83,7 @@ fn series(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Case F8.
 #[test]
 fn nothing_a_client_sends_adds_a_time_series() {
     let running = Setup::new().start();
@@ -108,6 +110,7 @@ fn nothing_a_client_sends_adds_a_time_series() {
     assert_eq!(before, after);
 }
 
+/// Case F8.
 #[test]
 fn the_exposition_is_valid_and_counters_never_fall() {
     let running = Setup::new().start();

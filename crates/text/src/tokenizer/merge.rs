@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(lengths(7).0, [4, 2, 1]);
     }
 
-    /// F10.
+    /// Case F10.
     #[test]
     fn the_work_for_an_unbroken_word_is_at_most_three_candidates_a_symbol() {
         for num_symbols in [1_000, 2_000, 200_000] {

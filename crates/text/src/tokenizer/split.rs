@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(words("qwen35", "getURLs e\u{301}a"), "getURLs| e\u{301}a");
     }
 
-    /// F10.
+    /// Case F10.
     #[test]
     fn unbroken_text_is_one_word_however_long() {
         for pre in PRE_TOKENIZERS {
