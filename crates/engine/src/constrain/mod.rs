@@ -118,7 +118,7 @@ impl Limits {
         nesting_max: 100,
         count_max: 100_000,
         steps_max: 50_000,
-        comparisons_max: 1_000_000,
+        comparisons_max: 250_000,
         compile: Duration::from_millis(1500),
         wait: Duration::from_secs(5),
         num_compiling_max: 2,

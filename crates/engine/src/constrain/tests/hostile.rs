@@ -245,6 +245,24 @@ fn schemas_that_multiply_end() {
     assert!(peak_mib() < 500, "{} MiB", peak_mib());
 }
 
+/// Whether branches exclude each other is searched within a bound, whatever they refer to.
+#[test]
+fn branches_that_take_long_to_compare_are_refused() {
+    let layer = |idx: usize| {
+        let next = json!({"$ref": format!("#/$defs/d{}", idx + 1)});
+        (format!("d{idx}"), json!({"anyOf": vec![next; 10]}))
+    };
+    let mut layers: serde_json::Map<String, Value> = (0..12).map(layer).collect();
+    let integer = json!({"type": "integer", "required": ["a", "b"], "properties": {"a": {}}});
+    layers.insert("d12".to_owned(), integer);
+    let deep = json!({"$ref": "#/$defs/d0"});
+    let source = json!({"oneOf": [deep, {"anyOf": [{"type": "string"}, deep]}], "$defs": layers});
+    is_refused(&schema(source));
+    let constants: Vec<Value> = (0..2000).map(|number| json!({"const": number})).collect();
+    is_refused(&schema(json!({"oneOf": constants})));
+    ends(&schema(json!({"oneOf": &constants[..500]})));
+}
+
 #[test]
 fn a_list_may_be_as_long_as_its_bound_and_no_longer() {
     let names =
