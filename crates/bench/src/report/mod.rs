@@ -18,10 +18,16 @@ mod csv;
 // Tables for pull requests.
 mod markdown;
 
+// Charts as SVG.
+mod chart;
+// The page.
+mod html;
+
 #[cfg(test)]
 pub(crate) mod example;
 
 pub use self::csv::csv;
+pub use self::html::html;
 pub use self::markdown::markdown;
 pub use self::series::{LevelEcdf, SERIES_SCHEMA, Series, TimelinePoint};
 pub use self::table::{Style, table};

@@ -118,6 +118,41 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     ("E2E", "last content minus due or sent; whole answers only"),
 ];
 
+/// What the rows of the longer tables mean.
+pub const MORE_DEFINITIONS: &[(&str, &str)] = &[
+    (
+        "TTFO",
+        "first content that is not reasoning, minus due or sent",
+    ),
+    ("lag", "sent minus due: how late the client was"),
+    (
+        "connect",
+        "to open a connection, of the requests that had to",
+    ),
+    ("queue", "before the server began, by its own account"),
+    (
+        "residual",
+        "E2E - (TTFT + (tokens - tokens of the first event) x its own median gap): what a steady stream does not explain",
+    ),
+    (
+        "attained",
+        "requests that met every objective, of those attempted; failures are attempts",
+    ),
+    ("good req/s", "requests a second that met every objective"),
+    (
+        "steady window",
+        "the part of a level that rates are over: warm-up and drain left out",
+    ),
+    (
+        "client's own floor",
+        "by how much the client told an arrival too late, against its own loop-back server at the run's concurrency",
+    ),
+    (
+        "N*",
+        "X_max x R_0: users beyond which somebody must wait, whatever the server does",
+    ),
+];
+
 /// What `n<368` in a cell means, if one stands there.
 pub fn needs(summary: &Summary) -> Option<String> {
     let mut needs: BTreeMap<&str, u64> = BTreeMap::new();
