@@ -6,6 +6,8 @@
 
 // How things are asked.
 pub mod client;
+// The books of a run.
+pub mod ledger;
 // What one answer's stream tells.
 pub mod observe;
 // Where to run the server.
@@ -14,6 +16,8 @@ pub mod operating_point;
 pub mod sample;
 // What users were promised.
 pub mod slo;
+// What numbers support.
+pub mod stats;
 // The result of a run.
 pub mod summary;
 // What a run leaves behind, and how it is found again.

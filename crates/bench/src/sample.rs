@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::observe::{Flag, Record, Status};
+use crate::workload::OutputLength;
 
 /// Which level of load a request belongs to: the one during which it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -61,6 +62,8 @@ pub struct Sample {
     pub num_prompt_shared: u64,
     /// Answer tokens as the workload meant them.
     pub num_output_wanted: Option<u64>,
+    /// Whether it meant exactly as many.
+    pub output: OutputLength,
     /// What came. Its times are since `sent`.
     pub record: Record,
 }
@@ -71,11 +74,20 @@ impl Sample {
         (self.sent - self.due).max(0.0)
     }
 
+    /// Seconds before `sent` at which latencies begin: users who wait for an answer feel nothing before they ask.
+    pub fn waited(&self) -> f64 {
+        match self.pacing {
+            Pacing::Closed => 0.0,
+            Pacing::Open => self.lag(),
+        }
+    }
+
     /// What statistics need.
     pub fn row(&self) -> Row {
         let record = &self.record;
         let is_ok = record.status == Status::Ok;
-        let since_due = |at: std::time::Duration| self.lag() + at.as_secs_f64();
+        let waited = self.waited();
+        let since_due = |at: std::time::Duration| waited + at.as_secs_f64();
         let mut gaps = GapSketch::default();
         if is_ok && !record.flags.contains(&Flag::Buffered) {
             record.token_gaps().for_each(|gap| gaps.add(gap));
@@ -130,11 +142,11 @@ pub struct Row {
     pub connect: Option<f64>,
     /// How long the server says that it queued.
     pub queue: Option<f64>,
-    /// From due to the first content. Like all latencies: only of whole answers.
+    /// From due (open) or sent (closed) to the first content. Like all latencies: only of whole answers.
     pub ttft: Option<f64>,
-    /// From due to the first content that is not reasoning.
+    /// The same, to the first content that is not reasoning.
     pub ttfo: Option<f64>,
-    /// From due to the last content.
+    /// The same, to the last content.
     pub e2e: Option<f64>,
     /// Per token after the first event.
     pub tpot: Option<f64>,

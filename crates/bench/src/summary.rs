@@ -128,6 +128,12 @@ pub struct Level {
     pub itl_ms: Figure,
     /// From due or sent to the last content.
     pub e2e_ms: Figure,
+    /// From sent to the first content, also in an open loop: the server's part of [`Level::ttft_ms`].
+    #[serde(default)]
+    pub service_ttft_ms: Figure,
+    /// From sent to the last content.
+    #[serde(default)]
+    pub service_e2e_ms: Figure,
     /// Sent minus due.
     pub lag_ms: Figure,
     /// To open a connection, of the requests that had to.

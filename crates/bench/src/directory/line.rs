@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::observe::{Flag, Mark, Record, Status, TokenSource};
 use crate::sample::{AskId, ClassId, LevelId, Pacing, Sample};
+use crate::workload::OutputLength;
 
 /// The schema's name.
 pub const REQUESTS_SCHEMA: &str = "fulcrum.bench.requests/1";
@@ -121,6 +122,9 @@ pub struct Request {
     pub shared_prompt_tokens: u64,
     /// Answer tokens as meant.
     pub wanted_output_tokens: Option<u64>,
+    /// Whether exactly as many were meant, end token or not.
+    #[serde(default)]
+    pub exact_output: bool,
     /// Why the answer ended, in the server's words.
     pub finish_reason: Option<String>,
     /// What the server said of its failure.
@@ -145,8 +149,8 @@ impl Request {
     /// A sample as a line. `classes` are the names of the run's classes in their order.
     pub fn of(sample: &Sample, classes: &[String]) -> Request {
         let record = &sample.record;
-        let lag = sample.lag();
-        let since_due = |at: Duration| ms(lag + at.as_secs_f64());
+        let waited = sample.waited();
+        let since_due = |at: Duration| ms(waited + at.as_secs_f64());
         Request {
             id: sample.id,
             level: sample.level,
@@ -171,6 +175,7 @@ impl Request {
             wanted_prompt_tokens: sample.num_prompt_wanted,
             shared_prompt_tokens: sample.num_prompt_shared,
             wanted_output_tokens: sample.num_output_wanted,
+            exact_output: sample.output == OutputLength::Exact,
             finish_reason: record.finish_reason.clone(),
             error: record.error.clone(),
             flags: record.flags.clone(),
@@ -182,8 +187,11 @@ impl Request {
     /// None if no class of the run has its class's name.
     pub fn sample(&self, classes: &[String]) -> Option<Sample> {
         let class = classes.iter().position(|name| *name == self.class)?;
-        let lag_ms = (self.sent_s - self.due_s).max(0.0) * 1e3;
-        let since_sent = |at: f64| span(at - lag_ms);
+        let waited_ms = match self.pacing {
+            Pacing::Closed => 0.0,
+            Pacing::Open => (self.sent_s - self.due_s).max(0.0) * 1e3,
+        };
+        let since_sent = |at: f64| span(at - waited_ms);
         Some(Sample {
             id: self.id,
             level: self.level,
@@ -195,6 +203,10 @@ impl Request {
             num_prompt_wanted: self.wanted_prompt_tokens,
             num_prompt_shared: self.shared_prompt_tokens,
             num_output_wanted: self.wanted_output_tokens,
+            output: match self.exact_output {
+                true => OutputLength::Exact,
+                false => OutputLength::AtMost,
+            },
             record: Record {
                 status: self.status,
                 http_status: self.http_status,

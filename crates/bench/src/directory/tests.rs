@@ -51,6 +51,7 @@ fn sample(number: u64) -> Sample {
         num_prompt_wanted: Some(160),
         num_prompt_shared: 40,
         num_output_wanted: Some(30),
+        output: crate::workload::OutputLength::Exact,
         record: Record {
             status: Status::Ok,
             http_status: Some(200),

@@ -167,6 +167,8 @@ fn level(idx: usize, users: u32) -> Level {
             ("requests_per_s".to_owned(), [rate * 0.95, rate * 1.05]),
         ]),
         ttfo_ms: ttft.clone(),
+        service_ttft_ms: ttft.clone(),
+        service_e2e_ms: e2e.clone(),
         itl_ms: tpot.clone(),
         lag_ms: figure(n, 0.1),
         connect_ms: figure(n, 0.2),

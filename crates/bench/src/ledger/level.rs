@@ -1,0 +1,506 @@
+//! A level's summary, from the timeline and the level's rows.
+
+use std::collections::BTreeMap;
+
+use crate::operating_point::{Block, LoadPoint};
+use crate::sample::{ClassId, LevelId};
+use crate::slo::{Metric, Objective};
+use crate::stats::{
+    CONFIDENCE, Resampler, batches, quantile, quantile_interval, share_interval, t_interval,
+};
+use crate::summary::{CacheShare, ClassFigures, Counts, Figure, Level, LittlesLaw};
+
+use super::book::{self, Answer, Book, Failure};
+use super::figure::{Missing, figure_of};
+use super::gaps::Pool;
+use super::timeline::Arrivals;
+use super::window::{Window, window_of};
+use super::{Estimate, Ledger, Load};
+
+/// How much work a summary may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Everything.
+    Full,
+    /// For a page that is drawn again every second.
+    Glance,
+}
+
+/// Stretches that a window is cut into for the intervals of its rates.
+const RATE_BLOCKS_MAX: usize = 64;
+/// With fewer, a rate has no interval.
+const RATE_BLOCKS_MIN: usize = 8;
+/// Stretches that the operating point resamples.
+const POINT_BLOCKS: usize = 20;
+/// Rows that the operating point resamples.
+const POINT_ROWS_MAX: usize = 2_000;
+
+/// The requests of a level that were asked for in its window: of one class, or of all.
+struct View<'a> {
+    /// In the order in which they were asked for.
+    answers: Vec<&'a Answer>,
+    failures: Vec<&'a Failure>,
+    /// How many requests each of them stands for.
+    answer_weight: f64,
+    failure_weight: f64,
+}
+
+impl<'a> View<'a> {
+    fn of(book: &'a Book, window: &Window, class: Option<usize>) -> View<'a> {
+        let is_in = |of: usize, due, sent| {
+            class.is_none_or(|class| class == of) && window.holds(book.asked(due, sent))
+        };
+        let answers = book.answers.kept().iter();
+        let mut answers: Vec<&Answer> = answers
+            .filter(|Answer { row, .. }| is_in(usize::from(row.class.0), row.due, row.sent))
+            .collect();
+        answers.sort_by(|left, right| {
+            let asked = |answer: &Answer| book.asked(answer.row.due, answer.row.sent);
+            asked(left).total_cmp(&asked(right))
+        });
+        let failures = book.failures.kept().iter();
+        View {
+            answers,
+            failures: failures
+                .filter(|failure| is_in(failure.class, failure.due, failure.sent))
+                .collect(),
+            answer_weight: book.answers.weight(),
+            failure_weight: book.failures.weight(),
+        }
+    }
+
+    fn figure(&self, value: impl Fn(&Answer) -> Option<f64>) -> Figure {
+        let values: Vec<f64> = self
+            .answers
+            .iter()
+            .filter_map(|answer| value(answer))
+            .collect();
+        figure_of(&values, self.missing())
+    }
+
+    /// Of all requests, however they ended.
+    fn figure_of_all(
+        &self,
+        of_answer: impl Fn(&Answer) -> Option<f64>,
+        of_failure: impl Fn(&Failure) -> Option<f64>,
+    ) -> Figure {
+        let answers = self.answers.iter();
+        let answers = answers.filter_map(|answer| Some((answer.row.sent, of_answer(answer)?)));
+        let failures = self.failures.iter();
+        let failures = failures.filter_map(|failure| Some((failure.sent, of_failure(failure)?)));
+        let mut values: Vec<(f64, f64)> = answers.chain(failures).collect();
+        values.sort_by(|left, right| left.0.total_cmp(&right.0));
+        let values: Vec<f64> = values.into_iter().map(|(_, value)| value).collect();
+        figure_of(&values, Missing::default())
+    }
+
+    fn pool(&self) -> Pool<'_> {
+        Pool::of(self.answers.iter().map(|answer| &answer.row.gaps))
+    }
+
+    fn num_cancelled(&self) -> f64 {
+        let cancelled = self.failures.iter().filter(|failure| failure.is_cancelled);
+        cancelled.count() as f64 * self.failure_weight
+    }
+
+    fn missing(&self) -> Missing {
+        let cancelled = self.num_cancelled();
+        let all = cancelled + self.answers.len() as f64 * self.answer_weight;
+        Missing(if all > 0.0 { cancelled / all } else { 0.0 })
+    }
+
+    /// Good over attempted, and its interval.
+    fn attainment(&self) -> Option<(f64, [f64; 2])> {
+        let num_good = self.answers.iter().filter(|answer| answer.is_good).count();
+        let failed = self.failures.iter().filter(|failure| !failure.is_cancelled);
+        let num_failed = failed.count();
+        let good = num_good as f64 * self.answer_weight;
+        let attempted = self.answers.len() as f64 * self.answer_weight
+            + num_failed as f64 * self.failure_weight;
+        let share = (attempted > 0.0).then(|| good / attempted)?;
+        let num_attempted = (self.answers.len() + num_failed) as u64;
+        let num = (share * num_attempted as f64).round() as u64;
+        Some((share, share_interval(num, num_attempted, CONFIDENCE)?))
+    }
+
+    /// From sent to the end, whatever came of it; none of nothing.
+    fn mean_time(&self) -> Option<f64> {
+        let answers = self
+            .answers
+            .iter()
+            .map(|answer| answer.row.ended - answer.row.sent);
+        let failures = self
+            .failures
+            .iter()
+            .map(|failure| failure.ended - failure.sent);
+        let time =
+            answers.sum::<f64>() * self.answer_weight + failures.sum::<f64>() * self.failure_weight;
+        let num = self.answers.len() as f64 * self.answer_weight
+            + self.failures.len() as f64 * self.failure_weight;
+        (num > 0.0).then(|| time / num)
+    }
+
+    /// Prompt tokens found in a cache, measured and declared.
+    fn cache(&self, declared_of: impl Fn(usize) -> Option<f64>) -> Option<CacheShare> {
+        let (mut prompt, mut cached, mut shared) = (0.0, 0.0, Some(0.0));
+        let mut is_told = false;
+        for Answer { row, .. } in &self.answers {
+            let Some(num_prompt) = row.num_prompt else {
+                continue;
+            };
+            prompt += num_prompt as f64;
+            is_told |= row.num_cached.is_some();
+            // Servers leave it out where it is 0.
+            cached += row.num_cached.unwrap_or(0) as f64;
+            let of_row = row.num_prompt_wanted.filter(|&wanted| wanted > 0);
+            let of_row = of_row.map(|wanted| row.num_prompt_shared as f64 / wanted as f64);
+            let share = declared_of(usize::from(row.class.0)).or(of_row);
+            shared = shared
+                .zip(share)
+                .map(|(sum, share)| sum + share * num_prompt as f64);
+        }
+        (is_told && prompt > 0.0).then(|| CacheShare {
+            declared: shared.map(|shared| shared / prompt),
+            measured: cached / prompt,
+        })
+    }
+}
+
+/// Rates over a window, a second.
+struct Rates {
+    per_s: Arrivals,
+    blocks: Vec<Arrivals>,
+    len: f64,
+}
+
+impl Ledger {
+    fn book(&self, id: LevelId) -> &Book {
+        &self.books[id.0 as usize]
+    }
+
+    fn window(&self, id: LevelId) -> Window {
+        window_of(self.book(id), &self.timeline, self.latest)
+    }
+
+    pub(super) fn summarise(&self, id: LevelId, detail: Detail) -> Level {
+        let book = self.book(id);
+        let window = self.window(id);
+        let view = View::of(book, &window, None);
+        let mut counts = Counts::default();
+        book.counts
+            .iter()
+            .for_each(|of_class| book::add(&mut counts, of_class));
+        let mut level = Level {
+            users: match book.load {
+                Load::Users(users) => Some(users),
+                Load::Rate(_) => None,
+            },
+            start_s: book.start,
+            duration_s: book.end.unwrap_or(self.latest).max(book.start) - book.start,
+            steady_from_s: window.from - book.start,
+            steady_s: window.len(),
+            stopped_by: book.stopped_by.clone(),
+            requests: counts,
+            lag_ms: view.figure_of_all(
+                |answer| Some((answer.row.sent - answer.row.due).max(0.0)),
+                |failure| Some((failure.sent - failure.due).max(0.0)),
+            ),
+            connect_ms: view.figure_of_all(|answer| answer.row.connect, |failure| failure.connect),
+            cache: view.cache(|class| self.config.classes[class].shared_share),
+            littles_law: self.littles_law(&view, &window),
+            flags: self.flags(book, &window, &view),
+            token_source: book.token_source().to_owned(),
+            errors: book.errors(),
+            ..Level::default()
+        };
+        if let Load::Rate(rate) = book.load {
+            level.offered_rps = Some(rate);
+            let sent = self.timeline.opened(window.from, window.to);
+            level.achieved_rps = (window.len() > 0.0).then(|| sent / window.len());
+        }
+        self.put_rates(&mut level, &window, &view);
+        self.put_latencies(&mut level, book, &view, detail);
+        if detail == Detail::Full {
+            level.classes = self.classes(id, &window);
+        }
+        level
+    }
+
+    fn put_rates(&self, level: &mut Level, window: &Window, view: &View<'_>) {
+        let rates = self.rates(None, window);
+        level.requests_per_s = rates.per_s.whole;
+        level.events_per_s = rates.per_s.events;
+        level.goodput_rps = rates.per_s.good;
+        level.output_tokens_per_s = self.tokens_of(&rates.per_s);
+        level.input_tokens_per_s = (rates.per_s.prompt > 0.0).then_some(rates.per_s.prompt);
+        let mut put = |name: &str, of_block: &dyn Fn(&Arrivals) -> f64| {
+            if let Some(interval) = rates.interval(of_block) {
+                level.rates_ci95.insert(name.to_owned(), interval);
+            }
+        };
+        put("requests_per_s", &|sum| sum.whole);
+        put("events_per_s", &|sum| sum.events);
+        put("goodput_rps", &|sum| sum.good);
+        if level.output_tokens_per_s.is_some() {
+            put("output_tokens_per_s", &|sum| {
+                self.tokens_of(sum).unwrap_or(0.0)
+            });
+        }
+        if level.input_tokens_per_s.is_some() {
+            put("input_tokens_per_s", &|sum| sum.prompt);
+        }
+        if let Some((attainment, interval)) = view.attainment() {
+            level.attainment = Some(attainment);
+            level.rates_ci95.insert("attainment".to_owned(), interval);
+        }
+    }
+
+    fn put_latencies(&self, level: &mut Level, book: &Book, view: &View<'_>, detail: Detail) {
+        let seed = (detail == Detail::Full).then_some(self.config.seed);
+        level.ttft_ms = view.figure(|answer| answer.row.ttft);
+        level.ttfo_ms = view.figure(|answer| answer.row.ttfo);
+        level.tpot_ms = view.figure(|answer| answer.row.tpot);
+        level.e2e_ms = view.figure(|answer| answer.row.e2e);
+        let service = |answer: &Answer, latency: Option<f64>| {
+            let waited = book.asked(answer.row.due, answer.row.sent) - answer.row.sent;
+            Some(latency? + waited.min(0.0))
+        };
+        level.service_ttft_ms = view.figure(|answer| service(answer, answer.row.ttft));
+        level.service_e2e_ms = view.figure(|answer| service(answer, answer.row.e2e));
+        level.queue_ms = view.figure(|answer| answer.row.queue);
+        level.residual_ms = view.figure(|answer| answer.row.residual);
+        level.itl_ms = view.pool().figure(view.missing(), seed);
+    }
+
+    fn classes(&self, id: LevelId, window: &Window) -> BTreeMap<String, ClassFigures> {
+        let book = self.book(id);
+        let lowest = self.lowest_beside(id);
+        let lowest = lowest.map(|id| (self.book(id), self.window(id)));
+        let classes = self.config.classes.iter().enumerate();
+        let figures = classes.map(|(idx, class)| {
+            let view = View::of(book, window, Some(idx));
+            let rates = self.rates(Some(idx), window).per_s;
+            let tpot_ms = view.figure(|answer| answer.row.tpot);
+            let alone = lowest.as_ref().and_then(|(book, window)| {
+                let view = View::of(book, window, Some(idx));
+                view.figure(|answer| answer.row.tpot).p50
+            });
+            let figures = ClassFigures {
+                requests: book.counts[idx],
+                requests_per_s: rates.whole,
+                output_tokens_per_s: self.tokens_of(&rates),
+                goodput_rps: rates.good,
+                attainment: view.attainment().map(|(share, _)| share),
+                slo: self.slo_of(ClassId(idx as u16)).to_string(),
+                ttft_ms: view.figure(|answer| answer.row.ttft),
+                itl_ms: view.pool().figure(view.missing(), Some(self.config.seed)),
+                e2e_ms: view.figure(|answer| answer.row.e2e),
+                interference: tpot_ms
+                    .p50
+                    .zip(alone.filter(|&alone| alone > 0.0))
+                    .map(|(here, alone)| here / alone),
+                tpot_ms,
+            };
+            (class.name.clone(), figures)
+        });
+        figures.collect()
+    }
+
+    /// The level with the lowest load; none if that is this one.
+    fn lowest_beside(&self, id: LevelId) -> Option<LevelId> {
+        let own = self.book(id).load;
+        let alike = self.books.iter().enumerate().filter(|(_, book)| {
+            book.load.pacing() == own.pacing() && book.load.value() < own.value()
+        });
+        let lowest =
+            alike.min_by(|(_, left), (_, right)| left.load.value().total_cmp(&right.load.value()));
+        lowest.map(|(idx, _)| LevelId(idx as u32))
+    }
+
+    fn flags(&self, book: &Book, window: &Window, view: &View<'_>) -> Vec<String> {
+        let mut flags = book.flags();
+        let num_cancelled = view.num_cancelled().round();
+        if num_cancelled > 0.0 {
+            flags.push(format!("censored:{num_cancelled}"));
+        }
+        if book.answers.is_sampled() || book.failures.is_sampled() {
+            flags.push(format!("sampled:{}", book.num_rows()));
+        }
+        if window.is_growing {
+            flags.push("not_steady".to_owned());
+        }
+        if window.has_drain {
+            flags.push("drain_included".to_owned());
+        }
+        flags
+    }
+
+    fn littles_law(&self, view: &View<'_>, window: &Window) -> Option<LittlesLaw> {
+        if window.len() <= 0.0 {
+            return None;
+        }
+        let in_flight = *self.timeline.in_flight(window.from, window.to, 1).first()?;
+        let rate = self.timeline.closed(window.from, window.to) / window.len();
+        let rate_times_time = rate * view.mean_time()?;
+        (in_flight > 0.0).then(|| LittlesLaw {
+            in_flight,
+            rate_times_time,
+            ratio: rate_times_time / in_flight,
+        })
+    }
+
+    fn rates(&self, class: Option<usize>, window: &Window) -> Rates {
+        let len = window.len();
+        let num = (len / self.timeline.width()).min(RATE_BLOCKS_MAX as f64) as usize;
+        let sum = self.timeline.sum(class, window.from, window.to);
+        let per_s = if len > 0.0 { 1.0 / len } else { 0.0 };
+        Rates {
+            per_s: Arrivals {
+                tokens: sum.tokens * per_s,
+                uncounted: sum.uncounted * per_s,
+                events: sum.events * per_s,
+                prompt: sum.prompt * per_s,
+                whole: sum.whole * per_s,
+                good: sum.good * per_s,
+            },
+            blocks: match num {
+                RATE_BLOCKS_MIN.. => self.timeline.sums(class, window.from, window.to, num),
+                _ => Vec::new(),
+            },
+            len,
+        }
+    }
+
+    pub(super) fn precision_at(&self, id: LevelId, now: f64) -> Option<f64> {
+        let book = self.book(id);
+        let window = window_of(book, &self.timeline, self.latest.max(now));
+        let rates = self.rates(None, &window);
+        let per_s = self.tokens_of(&rates.per_s);
+        let interval = match per_s {
+            Some(_) => rates.interval(&|sum| self.tokens_of(sum).unwrap_or(0.0)),
+            None => rates.interval(&|sum| sum.events),
+        };
+        let mut widest = half_width(per_s.unwrap_or(rates.per_s.events), interval?)?;
+        let view = View::of(book, &window, None);
+        let metrics: [fn(&Answer) -> Option<f64>; 2] =
+            [|answer| answer.row.ttft, |answer| answer.row.tpot];
+        for metric in metrics {
+            let values = view.answers.iter().filter_map(|answer| metric(answer));
+            let mut values: Vec<f64> = values.collect();
+            values.sort_by(f64::total_cmp);
+            // Answers of one token have no TPOT, and answers in one piece no TTFT, however long one measures.
+            if values.is_empty() && !view.answers.is_empty() {
+                continue;
+            }
+            let interval = quantile_interval(&values, 0.5, CONFIDENCE)?;
+            widest = widest.max(half_width(quantile(&values, 0.5)?, interval)?);
+        }
+        Some(widest)
+    }
+
+    pub(super) fn load_point(&self, id: LevelId) -> LoadPoint {
+        let book = self.book(id);
+        let window = self.window(id);
+        let step = window.len() / POINT_BLOCKS as f64;
+        let blocks = if step >= self.timeline.width() {
+            self.timeline
+                .sums(None, window.from, window.to, POINT_BLOCKS)
+        } else {
+            Vec::new()
+        };
+        let view = View::of(book, &window, None);
+        let rows: Vec<(f64, f64)> = view
+            .answers
+            .iter()
+            .filter_map(|Answer { row, .. }| row.ttft.zip(row.e2e))
+            .collect();
+        let chosen = Resampler::new(self.config.seed).some_of(POINT_ROWS_MAX, rows.len());
+        LoadPoint {
+            pacing: book.load.pacing(),
+            load: book.load.value(),
+            blocks: blocks
+                .iter()
+                .map(|sum| Block {
+                    tokens_per_s: self.tokens_of(sum).map(|tokens| tokens / step),
+                    requests_per_s: sum.whole / step,
+                })
+                .collect(),
+            ttft: chosen.iter().map(|&idx| rows[idx].0).collect(),
+            e2e: chosen.iter().map(|&idx| rows[idx].1).collect(),
+        }
+    }
+
+    pub(super) fn estimate_of(
+        &self,
+        id: LevelId,
+        class: Option<ClassId>,
+        objective: &Objective,
+    ) -> Option<Estimate> {
+        let window = self.window(id);
+        let class = class.map(|class| usize::from(class.0));
+        let view = View::of(self.book(id), &window, class);
+        let q = objective.quantile;
+        if !view.missing().spares(q) {
+            return None;
+        }
+        let value_of: fn(&Answer) -> Option<f64> = match objective.metric {
+            Metric::Ttft => |answer| answer.row.ttft,
+            Metric::Tpot => |answer| answer.row.tpot,
+            Metric::E2e => |answer| answer.row.e2e,
+            Metric::Itl => return self.gap_estimate(&view.pool(), q),
+        };
+        let values = view.answers.iter().filter_map(|answer| value_of(answer));
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        if q >= 1.0 {
+            // The largest seen is a fact.
+            let value = *values.last()?;
+            return Some(Estimate {
+                value,
+                low: value,
+                high: value,
+            });
+        }
+        let [low, high] = quantile_interval(&values, q, CONFIDENCE)?;
+        Some(Estimate {
+            value: quantile(&values, q)?,
+            low,
+            high,
+        })
+    }
+
+    fn gap_estimate(&self, pool: &Pool<'_>, q: f64) -> Option<Estimate> {
+        let value = pool.quantile(q)?;
+        if q >= 1.0 {
+            return Some(Estimate {
+                value,
+                low: value,
+                high: value,
+            });
+        }
+        if pool.needed(q).is_some() {
+            return None;
+        }
+        let intervals = pool.intervals(&[q], self.config.seed)?;
+        let [low, high] = intervals[1];
+        Some(Estimate { value, low, high })
+    }
+}
+
+impl Rates {
+    fn interval(&self, of_block: &dyn Fn(&Arrivals) -> f64) -> Option<[f64; 2]> {
+        let per_s = self.blocks.len() as f64 / self.len;
+        let rates: Vec<f64> = self
+            .blocks
+            .iter()
+            .map(|sum| of_block(sum) * per_s)
+            .collect();
+        let [low, high] = t_interval(&batches(&rates), CONFIDENCE)?;
+        Some([low.max(0.0), high])
+    }
+}
+
+/// Relative to the value; none if that is 0.
+fn half_width(value: f64, [low, high]: [f64; 2]) -> Option<f64> {
+    (value > 0.0).then(|| (high - low) / 2.0 / value)
+}
