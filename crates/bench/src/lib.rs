@@ -24,5 +24,7 @@ pub mod summary;
 pub mod directory;
 // How a result is shown.
 pub mod report;
+// When it is asked.
+pub mod arrival;
 // What is asked.
 pub mod workload;

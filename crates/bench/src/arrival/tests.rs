@@ -1,0 +1,1 @@
+//! Arrivals are what they are called.
