@@ -22,6 +22,8 @@ mod markdown;
 mod chart;
 // The page.
 mod html;
+// A run while it goes on.
+pub mod live;
 
 #[cfg(test)]
 pub(crate) mod example;
