@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::Api;
-use crate::workload::OutputLength;
+use crate::workload::{Message, OutputLength};
 
 /// What this server is known to accept beyond the standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,43 +17,13 @@ pub struct Dialect {
     pub counts_events: bool,
 }
 
-/// Who said it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// What every conversation begins with.
-    System,
-    /// The one who asks.
-    User,
-    /// The one who answers.
-    Assistant,
-}
-
-impl Role {
-    fn name(self) -> &'static str {
-        match self {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-        }
-    }
-}
-
-/// One contribution to a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
-    /// Whose.
-    pub role: Role,
-    /// What.
-    pub text: &'a str,
-}
-
 /// One request's content.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
     /// The model's name, if one is given.
     pub model: Option<&'a str>,
     /// The conversation so far.
-    pub messages: &'a [Message<'a>],
+    pub messages: &'a [Message],
     /// `max_tokens`.
     pub num_output_tokens: Option<u64>,
     /// How that is meant.
@@ -73,12 +43,12 @@ impl Asked<'_> {
             Api::Chat => {
                 let messages = self.messages.iter();
                 let messages: Vec<Value> = messages
-                    .map(|message| json!({"role": message.role.name(), "content": message.text}))
+                    .map(|message| json!({"role": message.role.name(), "content": *message.text}))
                     .collect();
                 body.insert("messages".to_owned(), Value::Array(messages));
             }
             Api::Completions => {
-                let texts: Vec<&str> = self.messages.iter().map(|message| message.text).collect();
+                let texts: Vec<&str> = self.messages.iter().map(|message| &*message.text).collect();
                 body.insert("prompt".to_owned(), json!(texts.concat()));
             }
         }
@@ -111,6 +81,7 @@ impl Asked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Role;
 
     fn body(api: Api, extra: &[&Map<String, Value>]) -> Value {
         let asked = Asked {
@@ -118,11 +89,11 @@ mod tests {
             messages: &[
                 Message {
                     role: Role::System,
-                    text: "Be brief.",
+                    text: "Be brief.".into(),
                 },
                 Message {
                     role: Role::User,
-                    text: "Why?",
+                    text: "Why?".into(),
                 },
             ],
             num_output_tokens: Some(7),

@@ -40,10 +40,10 @@ use hyper::header::{
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-pub use self::body::{Asked, Dialect, Message, Role};
+pub use self::body::{Asked, Dialect};
 pub use self::connection::{Connection, Exchanged, Protocol, Timeouts, Waits};
 pub use self::endpoint::{Api, Endpoint, EndpointError, Scheme};
-pub use self::probe::{ProbeError, Probed, Tokenizes, count_tokens, probe};
+pub use self::probe::{ProbeError, Probed, Tokenizes, count_chats, count_tokens, probe};
 pub use self::stamp::Io;
 pub use self::tls::Trust;
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::body::{Asked, Dialect, Message, Role};
+use super::body::{Asked, Dialect};
 use super::connection::{Connection, Waits};
 use super::{Api, Client};
 use crate::observe::{LIMITS, Observation, Record, Status};
-use crate::workload::OutputLength;
+use crate::workload::{Message, OutputLength, Role};
 
 /// What the endpoint turned out to be.
 #[derive(Clone, Debug)]
@@ -22,8 +22,6 @@ pub struct Probed {
     pub model: Option<String>,
     /// What it takes.
     pub dialect: Dialect,
-    /// Prompt tokens of a chat message without content: the template's; none if the server does not tell.
-    pub num_overhead_tokens: Option<u64>,
     /// Whether it offers `/tokenize`.
     pub tokenizes: Tokenizes,
     /// The trial request's outcome.
@@ -85,6 +83,8 @@ pub enum ProbeError {
     Header(#[from] super::HeaderError),
 }
 
+/// Short, and answered by any model.
+const TRIAL: &str = "Count to three.";
 /// Bytes of an answer to a question that is not measured.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
@@ -107,15 +107,12 @@ pub async fn probe(
     let api = api.or(client.endpoint.api).unwrap_or(Api::Chat);
     let (dialect, trial) = desk.dialect(model.as_deref(), api).await?;
     let tokenizes = desk.tokenizes(model.as_deref()).await;
-    let mut probed = Probed {
+    Ok(Probed {
         model,
         dialect,
-        num_overhead_tokens: None,
         tokenizes,
         trial,
-    };
-    probed.num_overhead_tokens = desk.overhead(&probed).await;
-    Ok(probed)
+    })
 }
 
 /// How many tokens each of `texts` has by the server's own count; none if it stops telling.
@@ -139,6 +136,40 @@ pub async fn count_tokens(
             .count(probed.tokenizes, probed.model.as_deref(), text)
             .await
         {
+            Some(num) => counts.push(num),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(counts))
+}
+
+/// How many prompt tokens each of `chats` has, by the usage of an answer of one token; none if the server does not
+/// tell.
+///
+/// # Errors
+///
+/// If the server cannot be reached any more.
+///
+/// # Cost
+///
+/// A request for each chat.
+pub async fn count_chats(
+    client: &Client,
+    probed: &Probed,
+    chats: &[Vec<Message>],
+) -> Result<Option<Vec<u64>>, ProbeError> {
+    let mut desk = Desk::open(client).await?;
+    let mut counts = Vec::with_capacity(chats.len());
+    for messages in chats {
+        let asked = Asked {
+            model: probed.model.as_deref(),
+            messages,
+            num_output_tokens: Some(1),
+            output: OutputLength::AtMost,
+            extra: &[],
+        };
+        let record = desk.ask(&asked, probed.dialect).await?;
+        match record.num_prompt_tokens {
             Some(num) => counts.push(num),
             None => return Ok(None),
         }
@@ -255,9 +286,20 @@ impl Desk<'_> {
                 ..all
             },
         ];
+        let trial = [Message {
+            role: Role::User,
+            text: TRIAL.into(),
+        }];
         let mut last = None;
         for dialect in attempts {
-            let record = self.ask(model, dialect).await?;
+            let asked = Asked {
+                model,
+                messages: &trial,
+                num_output_tokens: Some(4),
+                output: OutputLength::Exact,
+                extra: &[],
+            };
+            let record = self.ask(&asked, dialect).await?;
             match record.status {
                 Status::Ok => return Ok((dialect, record)),
                 // Only a refused field is a reason to ask with fewer.
@@ -277,20 +319,9 @@ impl Desk<'_> {
         })
     }
 
-    async fn ask(&mut self, model: Option<&str>, dialect: Dialect) -> Result<Record, ProbeError> {
-        let asked = Asked {
-            model,
-            messages: &[Message {
-                role: Role::User,
-                text: "Count to three.",
-            }],
-            num_output_tokens: Some(4),
-            output: OutputLength::Exact,
-            extra: &[],
-        };
-        let request = self
-            .client
-            .post(dialect.api.path(), &[], asked.body(dialect))?;
+    async fn ask(&mut self, asked: &Asked<'_>, dialect: Dialect) -> Result<Record, ProbeError> {
+        let body = asked.body(dialect);
+        let request = self.client.post(dialect.api.path(), &[], body)?;
         let connection = self.connection().await?;
         let never = self.never.clone();
         let waits = Waits {
@@ -336,16 +367,6 @@ impl Desk<'_> {
             .as_array()
             .map(|tokens| tokens.len() as u64);
         counted.or(listed).filter(|_| (200..300).contains(&status))
-    }
-
-    /// Tokens that the server adds to a message: its template's, or the beginning of a text.
-    async fn overhead(&mut self, probed: &Probed) -> Option<u64> {
-        let told = probed.trial.num_prompt_tokens?;
-        let model = probed.model.as_deref();
-        let bare = self
-            .count(probed.tokenizes, model, "Count to three.")
-            .await?;
-        told.checked_sub(bare)
     }
 }
 

@@ -36,7 +36,7 @@ const POINT_BLOCKS: usize = 20;
 const POINT_ROWS_MAX: usize = 2_000;
 
 /// The requests of a level that were asked for in its window: of one class, or of all.
-struct View<'a> {
+pub(super) struct View<'a> {
     /// In the order in which they were asked for.
     answers: Vec<&'a Answer>,
     failures: Vec<&'a Failure>,
@@ -46,7 +46,7 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn of(book: &'a Book, window: &Window, class: Option<usize>) -> View<'a> {
+    pub(super) fn of(book: &'a Book, window: &Window, class: Option<usize>) -> View<'a> {
         let is_in = |of: usize, due, sent| {
             class.is_none_or(|class| class == of) && window.holds(book.asked(due, sent))
         };
@@ -67,6 +67,11 @@ impl<'a> View<'a> {
             answer_weight: book.answers.weight(),
             failure_weight: book.failures.weight(),
         }
+    }
+
+    /// Whole answers that were asked in the window.
+    pub(super) fn answers(&self) -> impl Iterator<Item = &Answer> {
+        self.answers.iter().copied()
     }
 
     fn figure(&self, value: impl Fn(&Answer) -> Option<f64>) -> Figure {
@@ -174,11 +179,11 @@ struct Rates {
 }
 
 impl Ledger {
-    fn book(&self, id: LevelId) -> &Book {
+    pub(super) fn book(&self, id: LevelId) -> &Book {
         &self.books[id.0 as usize]
     }
 
-    fn window(&self, id: LevelId) -> Window {
+    pub(super) fn window(&self, id: LevelId) -> Window {
         window_of(self.book(id), &self.timeline, self.latest)
     }
 

@@ -33,6 +33,8 @@ mod figure;
 mod gaps;
 // A level's summary.
 mod level;
+// What a picture shows.
+mod curves;
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +46,7 @@ use crate::stats::Resampler;
 use crate::summary;
 use crate::workload::Class;
 
-use self::book::Book;
+use self::book::{Answer, Book};
 use self::goods::Kept;
 use self::level::Detail;
 use self::spread::arrivals_of;

@@ -195,7 +195,7 @@ pub(super) fn from_data(path: &Path, options: &TraceOptions) -> Result<Workload,
 }
 
 /// The text of a workload file. Data files are looked for in `folder`.
-pub(super) fn parse(text: &str, origin: &str, folder: &Path) -> Result<Workload, WorkloadError> {
+pub(crate) fn parse(text: &str, origin: &str, folder: &Path) -> Result<Workload, WorkloadError> {
     let table = table_of(text, origin)?;
     let mut file = Reader {
         origin,

@@ -226,6 +226,9 @@ enum BurstWhen {
     Probability(f64),
 }
 
+#[cfg(test)]
+pub(crate) use self::file::parse;
+
 impl Workload {
     /// The workloads that come with the program, by name.
     pub fn names() -> impl Iterator<Item = &'static str> {

@@ -21,6 +21,8 @@ pub(super) fn class(name: &str, slo: &str) -> Class {
         name: name.to_owned(),
         slo: parsed(slo),
         shared_share: None,
+        share: 1.0,
+        arrivals: None,
     }
 }
 
