@@ -1,6 +1,6 @@
 //! What a picture shows that a summary does not: the run over time, and whole distributions.
 
-use super::level::View;
+use super::view::{ValueOf, View};
 use super::{Answer, Ledger};
 use crate::report::{LevelEcdf, Series, TimelinePoint};
 use crate::sample::{GapSketch, LevelId};
@@ -41,7 +41,7 @@ impl Ledger {
     fn distributions(&self, idx: usize, id: LevelId, ecdf: &mut Vec<LevelEcdf>) {
         let window = self.window(id);
         let view = View::of(self.book(id), &window, None);
-        let of_answer: [(Metric, fn(&Answer) -> Option<f64>); 3] = [
+        let of_answer: [(Metric, ValueOf); 3] = [
             (Metric::Ttft, |answer| answer.row.ttft),
             (Metric::Tpot, |answer| answer.row.tpot),
             (Metric::E2e, |answer| answer.row.e2e),

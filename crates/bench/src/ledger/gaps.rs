@@ -60,27 +60,33 @@ impl<'a> Pool<'a> {
         (!is_enough).then(|| num.max(num_requests as u64 + 1))
     }
 
-    /// How many independent gaps the pool is worth at a percentile.
+    /// How many independent gaps the pool is worth at a percentile: by the gaps beyond it, or with those that equal it,
+    /// whichever fall less evenly on requests.
     fn worth(&self, q: f64) -> f64 {
-        let num = self.sketches.len() as f64;
-        let all = self.total as f64;
-        let Some(middle) = self.quantile(q).filter(|_| self.sketches.len() > 1) else {
+        let Some(edge) = self.quantile(q).filter(|_| self.sketches.len() > 1) else {
             return 0.0;
         };
-        let above = |sketch: &GapSketch| -> f64 {
+        let beyond = self.worth_by(|gap| gap > edge);
+        beyond.min(self.worth_by(|gap| gap >= edge))
+    }
+
+    fn worth_by(&self, counts: impl Fn(f64) -> bool) -> f64 {
+        let num = self.sketches.len() as f64;
+        let all = self.total as f64;
+        let counted = |sketch: &GapSketch| -> f64 {
             let buckets = sketch.buckets();
-            let above = buckets.filter(|&(idx, _)| GapSketch::middle(idx) > middle);
-            above.map(|(_, num)| num as f64).sum()
+            let counted = buckets.filter(|&(idx, _)| counts(GapSketch::middle(idx)));
+            counted.map(|(_, num)| num as f64).sum()
         };
-        let shares: Vec<(f64, f64)> = self
+        let of_requests: Vec<(f64, f64)> = self
             .sketches
             .iter()
-            .map(|sketch| (above(sketch), sketch.len() as f64))
+            .map(|sketch| (counted(sketch), sketch.len() as f64))
             .collect();
-        let share = shares.iter().map(|(above, _)| above).sum::<f64>() / all;
-        let deviations = shares
+        let share = of_requests.iter().map(|(num, _)| num).sum::<f64>() / all;
+        let deviations = of_requests
             .iter()
-            .map(|(above, len)| (above - share * len).powi(2));
+            .map(|(num, len)| (num - share * len).powi(2));
         let variance = deviations.sum::<f64>() / (all * all) * num / (num - 1.0);
         if variance > 0.0 {
             (share * (1.0 - share) / variance).min(all)

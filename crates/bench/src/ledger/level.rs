@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use crate::operating_point::{Block, LoadPoint};
 use crate::sample::{ClassId, LevelId};
 use crate::slo::{Metric, Objective};
-use crate::stats::{
-    CONFIDENCE, Resampler, batches, quantile, quantile_interval, share_interval, t_interval,
-};
-use crate::summary::{CacheShare, ClassFigures, Counts, Figure, Level, LittlesLaw};
+use crate::stats::{CONFIDENCE, Resampler, batches, quantile, quantile_interval, t_interval};
+use crate::summary::{ClassFigures, Counts, Level, LittlesLaw};
 
-use super::book::{self, Answer, Book, Failure};
-use super::figure::{Missing, figure_of};
+use super::book::{self, Answer, Book};
 use super::gaps::Pool;
 use super::timeline::Arrivals;
+use super::view::{ValueOf, View};
 use super::window::{Window, window_of};
 use super::{Estimate, Ledger, Load};
 
@@ -34,142 +32,6 @@ const RATE_BLOCKS_MIN: usize = 8;
 const POINT_BLOCKS: usize = 20;
 /// Rows that the operating point resamples.
 const POINT_ROWS_MAX: usize = 2_000;
-
-/// The requests of a level that were asked for in its window: of one class, or of all.
-pub(super) struct View<'a> {
-    /// In the order in which they were asked for.
-    answers: Vec<&'a Answer>,
-    failures: Vec<&'a Failure>,
-    /// How many requests each of them stands for.
-    answer_weight: f64,
-    failure_weight: f64,
-}
-
-impl<'a> View<'a> {
-    pub(super) fn of(book: &'a Book, window: &Window, class: Option<usize>) -> View<'a> {
-        let is_in = |of: usize, due, sent| {
-            class.is_none_or(|class| class == of) && window.holds(book.asked(due, sent))
-        };
-        let answers = book.answers.kept().iter();
-        let mut answers: Vec<&Answer> = answers
-            .filter(|Answer { row, .. }| is_in(usize::from(row.class.0), row.due, row.sent))
-            .collect();
-        answers.sort_by(|left, right| {
-            let asked = |answer: &Answer| book.asked(answer.row.due, answer.row.sent);
-            asked(left).total_cmp(&asked(right))
-        });
-        let failures = book.failures.kept().iter();
-        View {
-            answers,
-            failures: failures
-                .filter(|failure| is_in(failure.class, failure.due, failure.sent))
-                .collect(),
-            answer_weight: book.answers.weight(),
-            failure_weight: book.failures.weight(),
-        }
-    }
-
-    /// Whole answers that were asked in the window.
-    pub(super) fn answers(&self) -> impl Iterator<Item = &Answer> {
-        self.answers.iter().copied()
-    }
-
-    fn figure(&self, value: impl Fn(&Answer) -> Option<f64>) -> Figure {
-        let values: Vec<f64> = self
-            .answers
-            .iter()
-            .filter_map(|answer| value(answer))
-            .collect();
-        figure_of(&values, self.missing())
-    }
-
-    /// Of all requests, however they ended.
-    fn figure_of_all(
-        &self,
-        of_answer: impl Fn(&Answer) -> Option<f64>,
-        of_failure: impl Fn(&Failure) -> Option<f64>,
-    ) -> Figure {
-        let answers = self.answers.iter();
-        let answers = answers.filter_map(|answer| Some((answer.row.sent, of_answer(answer)?)));
-        let failures = self.failures.iter();
-        let failures = failures.filter_map(|failure| Some((failure.sent, of_failure(failure)?)));
-        let mut values: Vec<(f64, f64)> = answers.chain(failures).collect();
-        values.sort_by(|left, right| left.0.total_cmp(&right.0));
-        let values: Vec<f64> = values.into_iter().map(|(_, value)| value).collect();
-        figure_of(&values, Missing::default())
-    }
-
-    fn pool(&self) -> Pool<'_> {
-        Pool::of(self.answers.iter().map(|answer| &answer.row.gaps))
-    }
-
-    fn num_cancelled(&self) -> f64 {
-        let cancelled = self.failures.iter().filter(|failure| failure.is_cancelled);
-        cancelled.count() as f64 * self.failure_weight
-    }
-
-    fn missing(&self) -> Missing {
-        let cancelled = self.num_cancelled();
-        let all = cancelled + self.answers.len() as f64 * self.answer_weight;
-        Missing(if all > 0.0 { cancelled / all } else { 0.0 })
-    }
-
-    /// Good over attempted, and its interval.
-    fn attainment(&self) -> Option<(f64, [f64; 2])> {
-        let num_good = self.answers.iter().filter(|answer| answer.is_good).count();
-        let failed = self.failures.iter().filter(|failure| !failure.is_cancelled);
-        let num_failed = failed.count();
-        let good = num_good as f64 * self.answer_weight;
-        let attempted = self.answers.len() as f64 * self.answer_weight
-            + num_failed as f64 * self.failure_weight;
-        let share = (attempted > 0.0).then(|| good / attempted)?;
-        let num_attempted = (self.answers.len() + num_failed) as u64;
-        let num = (share * num_attempted as f64).round() as u64;
-        Some((share, share_interval(num, num_attempted, CONFIDENCE)?))
-    }
-
-    /// From sent to the end, whatever came of it; none of nothing.
-    fn mean_time(&self) -> Option<f64> {
-        let answers = self
-            .answers
-            .iter()
-            .map(|answer| answer.row.ended - answer.row.sent);
-        let failures = self
-            .failures
-            .iter()
-            .map(|failure| failure.ended - failure.sent);
-        let time =
-            answers.sum::<f64>() * self.answer_weight + failures.sum::<f64>() * self.failure_weight;
-        let num = self.answers.len() as f64 * self.answer_weight
-            + self.failures.len() as f64 * self.failure_weight;
-        (num > 0.0).then(|| time / num)
-    }
-
-    /// Prompt tokens found in a cache, measured and declared.
-    fn cache(&self, declared_of: impl Fn(usize) -> Option<f64>) -> Option<CacheShare> {
-        let (mut prompt, mut cached, mut shared) = (0.0, 0.0, Some(0.0));
-        let mut is_told = false;
-        for Answer { row, .. } in &self.answers {
-            let Some(num_prompt) = row.num_prompt else {
-                continue;
-            };
-            prompt += num_prompt as f64;
-            is_told |= row.num_cached.is_some();
-            // Servers leave it out where it is 0.
-            cached += row.num_cached.unwrap_or(0) as f64;
-            let of_row = row.num_prompt_wanted.filter(|&wanted| wanted > 0);
-            let of_row = of_row.map(|wanted| row.num_prompt_shared as f64 / wanted as f64);
-            let share = declared_of(usize::from(row.class.0)).or(of_row);
-            shared = shared
-                .zip(share)
-                .map(|(sum, share)| sum + share * num_prompt as f64);
-        }
-        (is_told && prompt > 0.0).then(|| CacheShare {
-            declared: shared.map(|shared| shared / prompt),
-            measured: cached / prompt,
-        })
-    }
-}
 
 /// Rates over a window, a second.
 struct Rates {
@@ -345,7 +207,13 @@ impl Ledger {
             return None;
         }
         let in_flight = *self.timeline.in_flight(window.from, window.to, 1).first()?;
-        let rate = self.timeline.closed(window.from, window.to) / window.len();
+        let until = window.to
+            + if window.has_drain {
+                self.timeline.width()
+            } else {
+                0.0
+            };
+        let rate = self.timeline.closed(window.from, until) / window.len();
         let rate_times_time = rate * view.mean_time()?;
         (in_flight > 0.0).then(|| LittlesLaw {
             in_flight,
@@ -355,9 +223,12 @@ impl Ledger {
     }
 
     fn rates(&self, class: Option<usize>, window: &Window) -> Rates {
-        let len = window.len();
-        let num = (len / self.timeline.width()).min(RATE_BLOCKS_MAX as f64) as usize;
-        let sum = self.timeline.sum(class, window.from, window.to);
+        let (len, width) = (window.len(), self.timeline.width());
+        let num = (len / width).min(RATE_BLOCKS_MAX as f64) as usize;
+        let has_blocks = num >= RATE_BLOCKS_MIN && !window.has_drain;
+        // Where the last arrival ends the window, all of its slice is in it.
+        let until = window.to + if window.has_drain { width } else { 0.0 };
+        let sum = self.timeline.sum(class, window.from, until);
         let per_s = if len > 0.0 { 1.0 / len } else { 0.0 };
         Rates {
             per_s: Arrivals {
@@ -368,9 +239,9 @@ impl Ledger {
                 whole: sum.whole * per_s,
                 good: sum.good * per_s,
             },
-            blocks: match num {
-                RATE_BLOCKS_MIN.. => self.timeline.sums(class, window.from, window.to, num),
-                _ => Vec::new(),
+            blocks: match has_blocks {
+                true => self.timeline.sums(class, window.from, window.to, num),
+                false => Vec::new(),
             },
             len,
         }
@@ -387,8 +258,7 @@ impl Ledger {
         };
         let mut widest = half_width(per_s.unwrap_or(rates.per_s.events), interval?)?;
         let view = View::of(book, &window, None);
-        let metrics: [fn(&Answer) -> Option<f64>; 2] =
-            [|answer| answer.row.ttft, |answer| answer.row.tpot];
+        let metrics: [ValueOf; 2] = [|answer| answer.row.ttft, |answer| answer.row.tpot];
         for metric in metrics {
             let values = view.answers.iter().filter_map(|answer| metric(answer));
             let mut values: Vec<f64> = values.collect();
@@ -448,7 +318,7 @@ impl Ledger {
         if !view.missing().spares(q) {
             return None;
         }
-        let value_of: fn(&Answer) -> Option<f64> = match objective.metric {
+        let value_of: ValueOf = match objective.metric {
             Metric::Ttft => |answer| answer.row.ttft,
             Metric::Tpot => |answer| answer.row.tpot,
             Metric::E2e => |answer| answer.row.e2e,

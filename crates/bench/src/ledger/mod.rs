@@ -31,6 +31,8 @@ mod window;
 mod figure;
 // The gaps of many requests.
 mod gaps;
+// The requests of a level's steady window.
+mod view;
 // A level's summary.
 mod level;
 // What a picture shows.
@@ -144,8 +146,9 @@ pub struct Ledger {
     chance: Resampler,
     /// The latest moment that anything told of.
     latest: f64,
-    /// Tokens and content events of requests that have both, for those that have only events.
-    counted: (f64, f64),
+    /// Tokens and content events of requests that have a count, for those that have only events; none before there is
+    /// such a request.
+    counted: Option<(f64, f64)>,
 }
 
 impl Ledger {
@@ -161,7 +164,7 @@ impl Ledger {
             books: Vec::new(),
             chance: Resampler::new(config.seed),
             latest: 0.0,
-            counted: (0.0, 0.0),
+            counted: None,
             config,
         }
     }
@@ -308,13 +311,13 @@ impl Ledger {
     fn count_arrivals(&mut self, sample: &Sample, kept: Kept) {
         let record = &sample.record;
         let class = usize::from(sample.class.0);
-        if let Some(num_tokens) = record.num_tokens.filter(|_| !record.marks.is_empty()) {
-            self.counted.0 += num_tokens as f64;
-            self.counted.1 += record.marks.len() as f64;
-        } else if let Some(num_tokens) = record.num_tokens {
-            // Counted, but nobody saw events: it says that tokens are counted.
-            self.counted.0 += num_tokens as f64;
-            self.counted.1 += num_tokens as f64;
+        if let Some(num_tokens) = record.num_tokens {
+            let (tokens, events) = self.counted.get_or_insert((0.0, 0.0));
+            // An answer that came in one piece says that tokens are counted, but not how many an event has.
+            if !record.marks.is_empty() {
+                *tokens += num_tokens as f64;
+                *events += record.marks.len() as f64;
+            }
         }
         for arrival in arrivals_of(record) {
             let what = Arrivals {
@@ -350,8 +353,9 @@ impl Ledger {
     /// Tokens, with those of requests that ended before anybody told their count estimated from their events; none if
     /// nobody counts tokens.
     fn tokens_of(&self, sum: &Arrivals) -> Option<f64> {
-        let (tokens, events) = self.counted;
-        (events > 0.0).then(|| sum.tokens + sum.uncounted * tokens / events)
+        let (tokens, events) = self.counted?;
+        let tokens_an_event = if events > 0.0 { tokens / events } else { 1.0 };
+        Some(sum.tokens + sum.uncounted * tokens_an_event)
     }
 
     fn bound_rows(&mut self) {

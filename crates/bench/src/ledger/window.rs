@@ -29,6 +29,9 @@ const BLOCKS_MIN: usize = 16;
 const BATCH: usize = 5;
 /// A backlog that grows by less within a window may be one that comes and goes.
 const BACKLOG_RISE: Rise = Rise(1.25);
+/// What is warm-up differs from the rest by such a share of it. TTFT varies more, and a burst of prompts more than that.
+const THROUGHPUT_DEPARTURE: f64 = 0.1;
+const TTFT_DEPARTURE: f64 = 0.25;
 /// TTFT varies more.
 const TTFT_RISE: Rise = Rise(1.5);
 
@@ -88,13 +91,13 @@ fn settled(book: &Book, timeline: &Timeline, ttfts: &[(f64, f64)], (start, to): 
     let step = (to - start) / num_blocks as f64;
     let events = timeline.sums(None, start, to, num_blocks);
     let events: Vec<f64> = events.iter().map(|sum| sum.events).collect();
-    let mut cut_s = warm_up(&events) as f64 * step;
+    let mut cut_s = warm_up(&events, THROUGHPUT_DEPARTURE) as f64 * step;
     if matches!(book.load, Load::Rate(_)) {
         let in_flight = timeline.in_flight(start, to, num_blocks);
-        cut_s = cut_s.max(warm_up(&in_flight) as f64 * step);
+        cut_s = cut_s.max(warm_up(&in_flight, THROUGHPUT_DEPARTURE) as f64 * step);
     }
     let values: Vec<f64> = ttfts.iter().map(|&(_, ttft)| ttft).collect();
-    let num_cut = warm_up(&means(&values)) * BATCH;
+    let num_cut = warm_up(&means(&values), TTFT_DEPARTURE) * BATCH;
     if let Some(&(asked, _)) = ttfts.get(num_cut).filter(|_| num_cut > 0) {
         cut_s = cut_s.max(asked - start);
     }

@@ -14,8 +14,6 @@ const VALUES_MIN: usize = 16;
 /// What is cut off differs from the rest by so many of its standard errors. Far above 2, because the cut is chosen
 /// from many and neighbours are alike.
 const WARM_UP_ERRORS: f64 = 4.5;
-/// And by such a share of it.
-const WARM_UP_SHARE: f64 = 0.1;
 /// A trend in so many standard deviations is none of chance.
 const TREND_SCORE: f64 = 3.0;
 
@@ -43,8 +41,9 @@ pub fn mser(values: &[f64]) -> usize {
     best.1
 }
 
-/// How many values at the beginning are warm-up: [`mser`]'s answer if it differs from the rest, else 0.
-pub fn warm_up(values: &[f64]) -> usize {
+/// How many values at the beginning are warm-up: [`mser`]'s answer if their mean differs from that of the rest, not by
+/// chance and by at least `departure` of it; else 0.
+pub fn warm_up(values: &[f64], departure: f64) -> usize {
     if values.len() < VALUES_MIN {
         return 0;
     }
@@ -60,7 +59,7 @@ pub fn warm_up(values: &[f64]) -> usize {
         / rest.len() as f64;
     let error = (variance * (1.0 / head.len() as f64 + 1.0 / rest.len() as f64)).sqrt();
     let difference = (of_head - of_rest).abs();
-    let differs = difference > WARM_UP_ERRORS * error && difference > WARM_UP_SHARE * of_rest.abs();
+    let differs = difference > WARM_UP_ERRORS * error && difference > departure * of_rest.abs();
     if differs { cut } else { 0 }
 }
 
@@ -115,7 +114,7 @@ mod tests {
                 .map(|(idx, noise)| 100.0 - 80.0 * (-(idx as f64) / 5.0).exp() + 8.0 * noise)
                 .collect();
             // After 10 values 11 of 100 are missing, after 25 less than one.
-            let cut = warm_up(&values);
+            let cut = warm_up(&values, 0.1);
             assert!((8..=30).contains(&cut), "seed {seed}: {cut}");
         }
     }
@@ -127,21 +126,21 @@ mod tests {
                 .take(80)
                 .map(|noise| 100.0 + 60.0 * noise)
                 .collect();
-            assert_eq!(warm_up(&values), 0, "seed {seed}");
+            assert_eq!(warm_up(&values, 0.1), 0, "seed {seed}");
         }
-        assert_eq!(warm_up(&[5.0; 80]), 0);
+        assert_eq!(warm_up(&[5.0; 80], 0.1), 0);
     }
 
     #[test]
     fn at_most_half_is_warm_up() {
         let values: Vec<f64> = (0..80).map(f64::from).collect();
-        assert_eq!(warm_up(&values), 40);
+        assert_eq!(warm_up(&values, 0.1), 40);
     }
 
     #[test]
     fn few_values_have_no_warm_up() {
-        assert_eq!(warm_up(&[0.0, 0.0, 9.0, 9.0, 9.0, 9.0]), 0);
-        assert_eq!(warm_up(&[]), 0);
+        assert_eq!(warm_up(&[0.0, 0.0, 9.0, 9.0, 9.0, 9.0], 0.1), 0);
+        assert_eq!(warm_up(&[], 0.1), 0);
     }
 
     #[test]
