@@ -5,6 +5,7 @@
 //!
 //! Not here: the formats (`readers`).
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::chance::{Purpose, next_unit};
@@ -14,7 +15,7 @@ use super::prompt::{Ask, Blocks, Size};
 use super::{Conversation, History, Message, OutputLength, Turn};
 
 /// The records of a data file, and how they are asked.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Recorded {
     pub(super) records: Vec<Record>,
     pub(super) order: Order,
@@ -85,6 +86,17 @@ pub(super) struct Said {
     pub(super) question: Arc<str>,
     pub(super) answer: Option<Arc<str>>,
     pub(super) num_output: Option<(u64, OutputLength)>,
+}
+
+impl fmt::Debug for Recorded {
+    /// Without the records, which may be millions.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded")
+            .field("num_records", &self.records.len())
+            .field("order", &self.order)
+            .field("repeat", &self.repeat)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Recorded {

@@ -237,8 +237,13 @@ fn prompts_are_exact_for_real_tokenizers_as_plain_text_and_as_chat() {
     }
 }
 
+/// For a model that came without one.
+const PLAIN_TEMPLATE: &str = "{{ bos_token }}{% for message in messages %}<{{ message['role'] }}>\n\
+    {{ message['content'] | trim }}\n{% endfor %}<assistant>\n";
+
 fn template_of(gguf: &formats::gguf::Gguf, tokenizer: &Tokenizer) -> ChatTemplate {
-    let source: &str = gguf.require("tokenizer.chat_template").expect("a template");
+    let own: Option<&str> = gguf.find("tokenizer.chat_template").expect("a text");
+    let source = own.unwrap_or(PLAIN_TEMPLATE);
     let text_of = |token| tokenizer.token_text(token).unwrap_or_default().to_owned();
     let bos = tokenizer.bos().map(text_of).unwrap_or_default();
     let eos = tokenizer.eos().map(text_of).unwrap_or_default();
