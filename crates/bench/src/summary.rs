@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The schema's name.
 pub const SCHEMA: &str = "fulcrum.bench/1";
 
 /// A run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// [`SCHEMA`].
     pub schema: String,
@@ -53,7 +54,7 @@ pub struct Summary {
 }
 
 /// What was asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadSummary {
     /// Its name, or the file's.
     pub name: String,
@@ -64,7 +65,7 @@ pub struct WorkloadSummary {
 }
 
 /// The client's own limits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientSummary {
     /// By how much the client told an arrival too late, against its own loop-back server at the run's largest
     /// concurrency and event rate: 99th percentile; `null` if not calibrated.
@@ -84,7 +85,7 @@ pub struct ClientSummary {
 }
 
 /// One level of load.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Level {
     /// Closed loop: so many users.
     pub users: Option<u32>,
@@ -157,7 +158,7 @@ pub struct Level {
 }
 
 /// One class within a level.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassFigures {
     /// How its requests ended.
     pub requests: Counts,
@@ -185,7 +186,7 @@ pub struct ClassFigures {
 }
 
 /// Requests by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counts {
     /// Whole answers.
@@ -224,7 +225,7 @@ impl Counts {
 
 /// A distribution. A figure is `null` where there are too few values to support it with 95 % confidence; `needs`
 /// then tells how many it takes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
     /// Values it rests on (requests; for ITL gaps).
     pub n: u64,
@@ -248,7 +249,7 @@ pub struct Figure {
 }
 
 /// Requests in flight on average, counted and by Little's law.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LittlesLaw {
     /// Mean of the requests in flight over the window.
     pub in_flight: f64,
@@ -259,7 +260,7 @@ pub struct LittlesLaw {
 }
 
 /// Prompt tokens that the server did not have to compute.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CacheShare {
     /// By the workload; `null` if it cannot know.
     pub declared: Option<f64>,
@@ -268,7 +269,7 @@ pub struct CacheShare {
 }
 
 /// What the operating point is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The interval is narrow.
@@ -282,7 +283,7 @@ pub enum Verdict {
 }
 
 /// The load at which throughput has flattened while TTFT has not yet left its light-load level.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OperatingPoint {
     /// The point, in users; `null` for an open loop.
     pub users: Option<f64>,
@@ -307,7 +308,7 @@ pub struct OperatingPoint {
 }
 
 /// The largest load that meets `--slo`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SloOutcome {
     /// As given.
     pub slo: String,
@@ -320,7 +321,7 @@ pub struct SloOutcome {
 }
 
 /// Whether a level meets the SLO.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SloLevel {
     /// Users or requests a second.
     pub load: f64,
@@ -331,7 +332,7 @@ pub struct SloLevel {
 }
 
 /// One of the server's own series over the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerSeries {
     /// Its name with labels.
     pub name: String,
@@ -340,7 +341,7 @@ pub struct ServerSeries {
 }
 
 /// Something a reader should know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
     /// Stable name, for example `client_bound`.
     pub code: String,

@@ -92,7 +92,8 @@ pub fn series() -> Series {
                 let ripple = f64::from(second * 37 % 11) - 5.0;
                 TimelinePoint {
                     at_s,
-                    tokens_per_s: throughput(users) + ripple * 4.0,
+                    tokens_per_s: Some(throughput(users) + ripple * 4.0),
+                    requests_per_s: throughput(users) / 93.0,
                     in_flight: f64::from(users),
                 }
             })

@@ -2,7 +2,7 @@
 
 use super::{escape, section};
 use crate::report::chart::{Axis, Chart, Curve, Ink, Point, Rule, Scale, Shade, Shape, svg};
-use crate::report::series::Series;
+use crate::report::series::{LevelEcdf, Series, TimelinePoint};
 use crate::report::words::{self, number};
 use crate::slo::Metric;
 use crate::summary::{ClassFigures, Figure, Level, Summary};
@@ -46,11 +46,11 @@ pub fn all(summary: &Summary, series: &Series) -> String {
         [
             figure(
                 &distribution(&run, series, Metric::Ttft),
-                "share of whole answers whose TTFT is at most so long",
+                "share of whole answers whose TTFT is at most so long, the warm-up's too",
             ),
             figure(
                 &distribution(&run, series, Metric::Itl),
-                "share of gaps between tokens that are at most so long",
+                "share of gaps between tokens that are at most so long, the warm-up's too",
             ),
         ],
     );
@@ -62,7 +62,13 @@ pub fn all(summary: &Summary, series: &Series) -> String {
                 "tokens by their arrival; shaded: steady windows, which rates are over",
             ),
             wide(
-                &timeline(&run, series, "in flight", |point| point.in_flight),
+                &timeline(&run, series, "answers/s", |point| {
+                    Some(point.requests_per_s)
+                }),
+                "whole answers by their end",
+            ),
+            wide(
+                &timeline(&run, series, "in flight", |point| Some(point.in_flight)),
                 "requests sent and not ended",
             ),
         ],
@@ -254,7 +260,7 @@ fn trade(run: &Run<'_>) -> Chart {
 
 fn distribution(run: &Run<'_>, series: &Series, metric: Metric) -> Chart {
     let levels = &run.summary.levels;
-    let mut drawn: Vec<&crate::report::LevelEcdf> = series
+    let mut drawn: Vec<&LevelEcdf> = series
         .ecdf
         .iter()
         .filter(|ecdf| {
@@ -315,14 +321,16 @@ fn timeline(
     run: &Run<'_>,
     series: &Series,
     label: &str,
-    of: fn(&crate::report::TimelinePoint) -> f64,
+    of: fn(&TimelinePoint) -> Option<f64>,
 ) -> Chart {
-    let points = series.timeline.iter().map(|point| Point {
-        x: point.at_s,
-        y: of(point),
-        interval: None,
-        title: String::new(),
-        label: String::new(),
+    let points = series.timeline.iter().filter_map(|point| {
+        Some(Point {
+            x: point.at_s,
+            y: of(point)?,
+            interval: None,
+            title: String::new(),
+            label: String::new(),
+        })
     });
     let curve = Curve {
         name: String::new(),

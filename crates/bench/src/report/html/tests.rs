@@ -46,7 +46,7 @@ fn the_page_is_well_formed_and_has_every_chart() {
         .descendants()
         .filter(|node| node.tag_name().name() == "svg")
         .count();
-    assert_eq!(num_charts, 4 + 2 + 2 + 4 + 1);
+    assert_eq!(num_charts, 4 + 2 + 3 + 4 + 1);
     let is_named = |node: roxmltree::Node<'_, '_>| {
         node.attribute("aria-label")
             .is_some_and(|name| !name.is_empty())
