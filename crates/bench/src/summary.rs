@@ -46,7 +46,7 @@ pub struct Summary {
     pub operating_point: Option<OperatingPoint>,
     /// The largest load that meets `--slo`; none without it.
     pub slo: Option<SloOutcome>,
-    /// The server's own counters over the run, if `--prometheus` was given: name to first and last value.
+    /// The server's own counters over the run, if `--prometheus` was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_metrics: Vec<ServerSeries>,
     /// What a reader should know before trusting the figures.

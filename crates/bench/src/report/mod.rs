@@ -27,6 +27,8 @@ pub mod live;
 
 #[cfg(test)]
 pub(crate) mod example;
+#[cfg(test)]
+mod reference;
 
 pub use self::csv::csv;
 pub use self::html::html;

@@ -4,16 +4,18 @@ use super::escape;
 use crate::report::words::{self, cell, number, percent};
 use crate::summary::{ClassFigures, Figure, Level, Summary};
 
-const METRICS: [(&str, &str); 9] = [
-    ("ttft_ms", "TTFT ms"),
-    ("ttfo_ms", "TTFO ms"),
-    ("tpot_ms", "TPOT ms"),
-    ("itl_ms", "ITL ms"),
-    ("e2e_ms", "E2E ms"),
-    ("lag_ms", "lag ms"),
-    ("connect_ms", "connect ms"),
-    ("queue_ms", "queue ms"),
-    ("residual_ms", "residual ms"),
+const METRICS: [&str; 11] = [
+    "TTFT ms",
+    "TTFO ms",
+    "TPOT ms",
+    "ITL ms",
+    "E2E ms",
+    "TTFT from sent ms",
+    "E2E from sent ms",
+    "lag ms",
+    "connect ms",
+    "queue ms",
+    "residual ms",
 ];
 
 /// One row per level: what the terminal shows, with intervals.
@@ -76,6 +78,8 @@ pub fn figures(summary: &Summary) -> String {
             &level.tpot_ms,
             &level.itl_ms,
             &level.e2e_ms,
+            &level.service_ttft_ms,
+            &level.service_e2e_ms,
             &level.lag_ms,
             &level.connect_ms,
             &level.queue_ms,
@@ -85,7 +89,7 @@ pub fn figures(summary: &Summary) -> String {
             .iter()
             .zip(figures)
             .filter(|(_, figure)| figure.n > 0)
-            .map(|((_, name), figure)| figure_row(name, figure));
+            .map(|(name, figure)| figure_row(name, figure));
         let mut content = table(&level_caption(level), &FIGURE_NAMES, rows);
         if level.classes.len() > 1 {
             for (name, class) in &level.classes {
