@@ -323,7 +323,7 @@ impl Workload {
     ///
     /// # Cost
     ///
-    /// Linear in the text: some ten nanoseconds a word.
+    /// Linear in the text, the shared prefix included.
     pub fn conversation(
         &self,
         number: u64,

@@ -205,10 +205,12 @@ impl Source<'_> {
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
         match text.first() {
             Some(b'[') => Ok(Format::Sharegpt),
-            Some(b'{') => Ok(match lines::has_key(line, "input_length") {
-                true => Format::Mooncake,
-                false => Format::Prompts,
-            }),
+            Some(b'{') => Ok(
+                match line.len() <= LIMITS.line_bytes_max && lines::has_key(line, "input_length") {
+                    true => Format::Mooncake,
+                    false => Format::Prompts,
+                },
+            ),
             _ => {
                 let header = String::from_utf8_lossy(line).to_lowercase();
                 match (header.contains("contexttokens"), header.contains("request tokens")) {

@@ -136,6 +136,37 @@ fn every_distribution_draws_what_it_is_called() {
     }
 }
 
+#[test]
+fn a_quantile_never_falls_and_stays_within_its_clip() {
+    let distributions = [
+        ("uniform", "min = 3, max = 70"),
+        ("normal", "mean = 20, deviation = 300, min = 5, max = 90"),
+        ("lognormal", "median = 20, sigma = 4, min = 5, max = 9000"),
+        (
+            "empirical",
+            "values = [9, 3, 3, 700], weights = [0.1, 0, 2, 1], min = 4, max = 600",
+        ),
+    ];
+    for (name, keys) in distributions {
+        let workload = of_class(&format!(
+            "output = 1\nprompt = {{ distribution = \"{name}\", {keys} }}"
+        ));
+        let Origin::Drawn(drawn) = &workload.plans[0].origin else {
+            panic!("drawn");
+        };
+        let distribution = &drawn.prompt.distribution;
+        let (min, max) = distribution.bounds();
+        let drawn: Vec<u64> = (0..1000)
+            .map(|idx| distribution.whole(f64::from(idx) / 1000.0))
+            .collect();
+        assert!(drawn.is_sorted(), "{name}");
+        assert!(
+            drawn.iter().all(|num| (min..=max).contains(&(*num as f64))),
+            "{name}"
+        );
+    }
+}
+
 const TWO_CLASSES: &str = "version = 1\nname = \"two\"
 [[class]]\nname = \"a\"\nshare = 3\nprompt = 20\noutput = 1\nbody = { priority = 2 }\nheaders = { X-Tier = \"gold\" }
 [[class]]\nname = \"b\"\nshare = 1\nprompt = 30\noutput = 2\nslo = \"ttft:p95<1s\"\n";

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn read(content: &str) -> Result<Workload, WorkloadError> {
@@ -423,4 +425,33 @@ fn repeated_data_begins_with_a_nonce_from_the_second_time_on() {
     assert!(text(4).ends_with("\n\nquestion 1"), "{}", text(4));
     assert_ne!(text(4), text(7));
     assert_eq!(workload.num_conversations(), None);
+}
+
+#[test]
+fn broken_files_are_refused_and_never_more_than_that() {
+    let sound = [
+        MOONCAKE,
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,48,10\n2023-11-16 18:15:47.0,31,8\n",
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,log\n",
+        "[{\"conversations\": [{\"from\": \"human\", \"value\": \"One?\"}, {\"from\": \"gpt\", \"value\": \"Eins.\"}]}]",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"C\"}], \"max_tokens\": 3}\n",
+    ];
+    let config = ProptestConfig::with_cases(400);
+    proptest!(config, |(which in 0..sound.len(), cuts in prop::collection::vec((0_usize..400, any::<u8>(), 0_u8..3), 1..5))| {
+        let mut bytes = sound[which].as_bytes().to_vec();
+        for (place, byte, how) in cuts {
+            let place = place % (bytes.len() + 1);
+            match how {
+                0 => bytes.insert(place, byte),
+                1 => bytes.truncate(place),
+                _ => if let Some(old) = bytes.get_mut(place) { *old = byte },
+            }
+        }
+        if let Ok(reading) = super::super::readers::read(Path::new("data"), &bytes, &TraceOptions::default()) {
+            prop_assert!(!reading.records.is_empty());
+            let due: Vec<f64> = reading.records.iter().filter_map(|record| record.due_s).collect();
+            prop_assert!(due.iter().all(|due| due.is_finite() && *due >= 0.0));
+            prop_assert!(due.is_sorted());
+        }
+    });
 }
