@@ -1,7 +1,7 @@
 //! What a picture shows that a summary does not: the run over time, and whole distributions.
 
+use super::Ledger;
 use super::view::{ValueOf, View};
-use super::{Answer, Ledger};
 use crate::report::{LevelEcdf, Series, TimelinePoint};
 use crate::sample::{GapSketch, LevelId};
 use crate::slo::Metric;

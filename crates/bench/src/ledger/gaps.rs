@@ -63,19 +63,25 @@ impl<'a> Pool<'a> {
     /// How many independent gaps the pool is worth at a percentile: by the gaps beyond it, or with those that equal it,
     /// whichever fall less evenly on requests.
     fn worth(&self, q: f64) -> f64 {
-        let Some(edge) = self.quantile(q).filter(|_| self.sketches.len() > 1) else {
+        let rank = (q * self.total as f64).ceil() as u64;
+        let mut seen = 0;
+        let edge = self.counts.iter().position(|num| {
+            seen += num;
+            seen >= rank
+        });
+        let Some(edge) = edge.filter(|_| self.sketches.len() > 1) else {
             return 0.0;
         };
-        let beyond = self.worth_by(|gap| gap > edge);
-        beyond.min(self.worth_by(|gap| gap >= edge))
+        self.worth_from(edge).min(self.worth_from(edge + 1))
     }
 
-    fn worth_by(&self, counts: impl Fn(f64) -> bool) -> f64 {
+    /// By the gaps in `edge` and the buckets above it.
+    fn worth_from(&self, edge: usize) -> f64 {
         let num = self.sketches.len() as f64;
         let all = self.total as f64;
         let counted = |sketch: &GapSketch| -> f64 {
             let buckets = sketch.buckets();
-            let counted = buckets.filter(|&(idx, _)| counts(GapSketch::middle(idx)));
+            let counted = buckets.filter(|&(idx, _)| idx >= edge);
             counted.map(|(_, num)| num as f64).sum()
         };
         let of_requests: Vec<(f64, f64)> = self

@@ -48,7 +48,7 @@ use crate::stats::Resampler;
 use crate::summary;
 use crate::workload::Class;
 
-use self::book::{Answer, Book};
+use self::book::Book;
 use self::goods::Kept;
 use self::level::Detail;
 use self::spread::arrivals_of;
