@@ -3,6 +3,7 @@
 use super::*;
 use crate::ledger::{Estimate, LIMITS};
 use crate::observe::Flag;
+use crate::sample::Pacing;
 use crate::slo::{Metric, Objective};
 
 fn flags_of(samples: impl IntoIterator<Item = Sample>) -> Vec<String> {
@@ -312,4 +313,70 @@ fn an_objective_of_any_percentile_is_estimated_or_not_at_all() {
         0.1,
         0.006,
     );
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(128))]
+
+    /// Whatever requests do, their outcomes add up, shares are shares, and every figure can be written down.
+    #[test]
+    fn no_sequence_of_requests_brings_the_books_down(
+        requests in proptest::collection::vec(
+            (0_u32..3, 0.0_f64..20.0, 0.0_f64..3.0, 0.0_f64..0.5, 0_u64..60, 0_u8..9),
+            0..120,
+        ),
+        is_open in proptest::bool::ANY,
+        length in 0.0_f64..10.0,
+    ) {
+        let mut ledger = ledger("ttft:p95<500ms,itl:p90<100ms");
+        let load = |idx: u32| match is_open {
+            true => Load::Rate(f64::from(idx) + 0.5),
+            false => Load::Users(idx + 1),
+        };
+        for idx in 0..3 {
+            let start = f64::from(idx) * length;
+            let level = ledger.begin_level(load(idx), start);
+            ledger.end_level(level, start + length, "requests");
+        }
+        for &(level, due, ttft, gap, num_tokens, kind) in &requests {
+            let answer = Answer { ttft, gap, num_tokens: num_tokens.max(1) };
+            let record = match kind {
+                0 => failed(Status::HttpError, ttft),
+                1 => given_up(answer, 1.0),
+                2 => failed(Status::Empty, 0.0),
+                _ => answer.record(),
+            };
+            let sample = Sample {
+                due,
+                pacing: if is_open { Pacing::Open } else { Pacing::Closed },
+                ..sample(LevelId(level), due + gap, record)
+            };
+            put(&mut ledger, &sample);
+        }
+        let mut num_ended = 0;
+        for id in (0..3).map(LevelId) {
+            let told = ledger.level(id);
+            assert_strict(&told);
+            num_ended += told.requests.attempted() + told.requests.cancelled;
+            proptest::prop_assert!(told.attainment.is_none_or(|share| (0.0..=1.0).contains(&share)));
+            proptest::prop_assert!(told.goodput_rps <= told.requests_per_s + 1e-9);
+            proptest::prop_assert!(2.0 * told.steady_from_s <= told.duration_s + 1e-9);
+            for (low, value, high) in told.ttft_ms.ci95.iter().filter_map(|(name, &[low, high])| {
+                let figure = &told.ttft_ms;
+                let value = match name.as_str() {
+                    "p50" => figure.p50,
+                    "p90" => figure.p90,
+                    "p95" => figure.p95,
+                    _ => None,
+                };
+                value.map(|value| (low, value, high))
+            }) {
+                proptest::prop_assert!(low <= value && value <= high);
+            }
+            ledger.precision(id, 40.0);
+            ledger.points(id);
+        }
+        proptest::prop_assert_eq!(num_ended, requests.len() as u64);
+        proptest::prop_assert_eq!(ledger.num_in_flight(), 0);
+    }
 }
