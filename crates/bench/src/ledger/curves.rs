@@ -28,7 +28,8 @@ impl Ledger {
             .iter()
             .map(|moment| TimelinePoint {
                 at_s: moment.at - step_s / 2.0,
-                tokens_per_s: moment.tokens_per_s.unwrap_or(0.0),
+                tokens_per_s: moment.tokens_per_s,
+                requests_per_s: moment.requests_per_s,
                 in_flight: moment.in_flight,
             })
             .collect();
