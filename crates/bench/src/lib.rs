@@ -26,6 +26,8 @@ pub mod ledger;
 pub mod stats;
 // Where to run the server.
 pub mod operating_point;
+// Whether one run is faster than another.
+pub mod diff;
 // What the client itself can do.
 pub mod calibrate;
 // The result of a run.

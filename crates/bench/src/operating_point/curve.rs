@@ -105,12 +105,13 @@ pub(super) fn last_within(loads: &[f64], values: &[f64], limit: f64) -> Option<C
     let to = (loads[beyond], values[beyond]);
     let chord = slope(from, to);
     let earliest = from.0 + (limit - from.1) / chord;
-    let latest = match loads.get(beyond + 1) {
-        Some(&load) => {
-            let rising = slope(to, (load, values[beyond + 1])).max(chord);
-            to.0 - (to.1 - limit) / rising
-        }
-        None => to.0,
+    let after = loads
+        .get(beyond + 1)
+        .map(|&load| (load, values[beyond + 1]));
+    let latest = match after.map(|after| slope(to, after)) {
+        Some(rising) if rising >= chord => to.0 - (to.1 - limit) / rising,
+        // A jump is not convex: it may be anywhere in the gap.
+        _ => to.0,
     };
     Some(Crossing {
         earliest,

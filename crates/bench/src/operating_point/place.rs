@@ -37,6 +37,9 @@ pub(super) enum Course {
     Settled,
 }
 
+/// Loads, ascending, and the value at each.
+type Curve = (Vec<f64>, Vec<f64>);
+
 /// The loads of the definition, and the fits they were read from.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
@@ -54,8 +57,8 @@ pub(super) struct Place {
     pub(super) course: Course,
     /// Of the last doubling up to the largest load, by the chords.
     pub(super) gain: f64,
-    throughput: (Vec<f64>, Vec<f64>),
-    ttft: (Vec<f64>, Vec<f64>),
+    throughput: Curve,
+    ttft: Curve,
 }
 
 /// How many times `F` throughput must stay flat: over a doubling.
@@ -88,23 +91,32 @@ impl Place {
             let (from, fell) = (loads[risen - 1], max - fallen.throughput);
             from + (fallen.load - from) * (max - target) / fell
         });
-        let (ttft, left) = ttft(figures, criteria);
+        let (mut ttft, left) = ttft(figures, criteria);
         let largest = loads[risen - 1];
         let mut fitted = fit;
+        let mut loads = loads;
         fitted.extend(figures[risen..].iter().map(|level| level.throughput));
+        let gain = max / linear(&loads, &fitted, largest / 2.0) - 1.0;
+        let first_full = loads[full];
+        let left_at = left.map(|(crossing, limit)| (crossing.at(draw.left), limit));
+        // So that figures at the point agree with what places it.
+        insert(&mut loads, &mut fitted, (flattened, target));
+        if let Some(left) = left_at {
+            insert(&mut ttft.0, &mut ttft.1, left);
+        }
         Place {
             flattened,
-            full: loads[full],
+            full: first_full,
             flat_share: criteria.flat_share,
             flat_within: flat,
-            left_within: left,
+            left_within: left.map(|(crossing, _)| crossing),
+            left: left_at.map(|(load, _)| load),
             dropped,
             course: match dropped {
                 None if flattened > largest / 2.0 => Course::Climbing,
                 _ => Course::Settled,
             },
-            left: left.map(|left| left.at(draw.left)),
-            gain: max / linear(&loads, &fitted, largest / 2.0) - 1.0,
+            gain,
             throughput: (loads, fitted),
             ttft,
         }
@@ -166,6 +178,13 @@ impl Place {
     }
 }
 
+/// Adds a point to a curve.
+fn insert(loads: &mut Vec<f64>, values: &mut Vec<f64>, point: (f64, f64)) {
+    let at = loads.partition_point(|&load| load < point.0);
+    loads.insert(at, point.0);
+    values.insert(at, point.1);
+}
+
 /// How many levels there are before throughput has fallen behind its peak.
 fn risen(figures: &[Figures], flat_share: f64) -> usize {
     let peak = figures
@@ -182,8 +201,8 @@ fn risen(figures: &[Figures], flat_share: f64) -> usize {
     fallen.map_or(figures.len(), |after| peak.0 + after)
 }
 
-/// The fit of TTFT p95 over the loads at which it is known, and where it leaves.
-fn ttft(figures: &[Figures], criteria: &Criteria) -> ((Vec<f64>, Vec<f64>), Option<Crossing>) {
+/// The fit of TTFT p95 over the loads at which it is known, where it leaves, and the limit that it crosses there.
+fn ttft(figures: &[Figures], criteria: &Criteria) -> (Curve, Option<(Crossing, f64)>) {
     let known: Vec<(&Figures, f64)> = figures
         .iter()
         .filter_map(|level| Some((level, level.ttft_p95?)))
@@ -197,7 +216,7 @@ fn ttft(figures: &[Figures], criteria: &Criteria) -> ((Vec<f64>, Vec<f64>), Opti
     let fit = non_decreasing(&values, &weights);
     let left = fit.first().and_then(|&light| {
         let limit = (light * criteria.ttft_factor).max(light + criteria.ttft_floor_s);
-        last_within(&loads, &fit, limit)
+        last_within(&loads, &fit, limit).map(|crossing| (crossing, limit))
     });
     ((loads, fit), left)
 }

@@ -7,6 +7,11 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
+// Which load comes next.
+mod search;
+// Which load keeps a promise.
+mod capacity;
+
 const TOKENS_PER_REQUEST: f64 = 100.0;
 const LEVELS: [f64; 4] = [1.0, 8.0, 32.0, 64.0];
 
@@ -117,6 +122,10 @@ fn closer_levels_narrow_the_interval() {
         "{fine:?} {coarse:?}"
     );
     let users = fine.users.expect("a closed loop");
+    assert!(
+        fine.ttft_ms_p95 < Some(105.0),
+        "within the limit by definition: {fine:?}"
+    );
     assert!((users / 24.0 - 1.0).abs() < 0.05, "{fine:?}");
 }
 
@@ -234,7 +243,7 @@ fn levels_that_are_all_beyond_the_knee_say_so() {
 #[test]
 fn the_interval_covers_the_knee_in_spite_of_noise() {
     let covered = |points: &dyn Fn(u64) -> Vec<LoadPoint>, knee: f64| {
-        (0..60)
+        (0..40)
             .map(|seed| operating_point(&points(seed), &Criteria::STANDARD, seed))
             .filter_map(|point| point.map(|point| point.low <= knee && knee <= point.high))
             .filter(|&is_covered| is_covered)
@@ -245,8 +254,8 @@ fn the_interval_covers_the_knee_in_spite_of_noise() {
         for loads in [&LEVELS[..], &[1.0, 8.0, 16.0, 21.0, 27.0, 32.0, 64.0]] {
             let num = covered(&|seed| server.points(loads, seed), 24.0);
             assert!(
-                num >= 51,
-                "{num} of 60 with a noise of {noise} at {loads:?}"
+                num >= 35,
+                "{num} of 40 with a noise of {noise} at {loads:?}"
             );
         }
     }
