@@ -33,7 +33,7 @@ mod reference;
 pub use self::csv::csv;
 pub use self::html::html;
 pub use self::markdown::markdown;
-pub use self::series::{Curves, LevelEcdf, SERIES_SCHEMA, Series, TimelinePoint};
+pub use self::series::{LevelEcdf, SERIES_SCHEMA, Series, TimelinePoint};
 pub use self::table::{Style, table};
 
 use crate::summary::Summary;

@@ -46,11 +46,19 @@ pub fn all(summary: &Summary, series: &Series) -> String {
         [
             figure(
                 &distribution(&run, series, Metric::Ttft),
-                "share of whole answers whose TTFT is at most so long, the warm-up's too",
+                "share of whole answers whose TTFT is at most so long, of the steady window",
+            ),
+            figure(
+                &distribution(&run, series, Metric::Tpot),
+                "share of whole answers whose TPOT is at most so long, of the steady window",
+            ),
+            figure(
+                &distribution(&run, series, Metric::E2e),
+                "share of whole answers that were whole after at most so long, of the steady window",
             ),
             figure(
                 &distribution(&run, series, Metric::Itl),
-                "share of gaps between tokens that are at most so long, the warm-up's too",
+                "share of gaps between tokens that are at most so long, of the steady window",
             ),
         ],
     );
