@@ -30,6 +30,8 @@ pub mod operating_point;
 pub mod diff;
 // What the client itself can do.
 pub mod calibrate;
+// The server's own metrics.
+pub mod scrape;
 // The result of a run.
 pub mod summary;
 // What a run leaves behind, and how it is found again.

@@ -40,6 +40,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Check whether a model is fit to be served: tokenizer, chat template, end tokens, speed.
     Doctor(DoctorArgs),
+    /// Measure any OpenAI-compatible endpoint: latencies, throughput, and where to run it.
+    Bench(Box<crate::bench::args::BenchArgs>),
     /// Print the flag reference (docs/reference/flags.md).
     #[command(hide = true)]
     FlagReference,

@@ -141,6 +141,30 @@ pub fn text_side(source: &Source) -> anyhow::Result<TextSide> {
     })
 }
 
+/// Tokenizer and chat template of a GGUF file, a folder, or the folder of a `tokenizer.json`: without a model beside
+/// them.
+pub fn tokenizer_of(path: &Path) -> anyhow::Result<(Tokenizer, Option<ChatTemplate>)> {
+    let is_json = path.extension().is_some_and(|kind| kind == "json");
+    if path.is_file() && !is_json {
+        let Source::Gguf(file) = source(path)? else {
+            bail!("{} is no GGUF file", path.display());
+        };
+        let tokenizer = tokenizer(&file)?;
+        let template = template(&file, &tokenizer)?;
+        return Ok((tokenizer, template));
+    }
+    let folder = match path.parent() {
+        Some(parent) if is_json && parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) if is_json => parent,
+        _ => path,
+    };
+    let text = FolderText::open(folder).context("cannot use the tokenizer")?;
+    let tokenizer = text
+        .tokenizer
+        .ok_or_else(|| anyhow::anyhow!("{} has no tokenizer.json", folder.display()))?;
+    Ok((tokenizer, text.template))
+}
+
 /// Tokenizer and chat template of a folder, as far as it has them.
 pub fn folder_text(folder: &Folder) -> anyhow::Result<FolderText> {
     FolderText::open(folder.path()).context("cannot use the tokenizer")

@@ -21,24 +21,29 @@ fn markdown(command: &Command) -> String {
         .get_subcommands()
         .filter(|subcommand| !subcommand.is_hide_set())
     {
-        section(&mut page, subcommand);
+        section(&mut page, subcommand, "fulcrum");
     }
     page
 }
 
-fn section(page: &mut String, command: &Command) {
+/// A command's table, and those of its own subcommands below it.
+fn section(page: &mut String, command: &Command, parent: &str) {
+    let name = format!("{parent} {}", command.get_name());
     let about = command
         .get_about()
         .map(ToString::to_string)
         .unwrap_or_default();
     // Writing to a string cannot fail.
-    let _ = write!(page, "\n## fulcrum {}\n\n{about}\n\n", command.get_name());
+    let _ = write!(page, "\n## {name}\n\n{about}\n\n");
     page.push_str("| flag | environment | default | meaning |\n|---|---|---|---|\n");
     for argument in command
         .get_arguments()
         .filter(|argument| argument.get_id() != "help")
     {
         row(page, argument);
+    }
+    for subcommand in command.get_subcommands() {
+        section(page, subcommand, &name);
     }
 }
 

@@ -10,10 +10,12 @@
 mod loopback;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
+use tokio::sync::Barrier;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -77,55 +79,28 @@ pub async fn rehearse(
 ) -> Result<Floor, CalibrateError> {
     let server = Loopback::start(pattern).map_err(CalibrateError::Serve)?;
     let client = client_of(&server, pattern)?;
-    let mut connections = Vec::with_capacity(num_streams);
+    let epoch = server.epoch();
+    let all_connected = Arc::new(Barrier::new(num_streams));
+    let mut streams = Vec::with_capacity(num_streams);
     for _ in 0..num_streams {
-        let (connection, _) = client.connect().await.map_err(CalibrateError::Connect)?;
-        connections.push(connection);
+        let stream = Stream {
+            client: client.clone(),
+            epoch,
+            all_connected: Arc::clone(&all_connected),
+        };
+        streams.push(handle.spawn(stream.play()));
     }
     let begun = Instant::now();
-    let streams: Vec<_> = connections
-        .into_iter()
-        .map(|connection| {
-            let request = client.post(Api::Chat.path(), &[], Bytes::from_static(b"{}"));
-            let timeouts = client.timeouts;
-            let epoch = server.epoch();
-            handle.spawn(async move {
-                let request = request.ok()?;
-                let mut observation = Observation::new(LIMITS);
-                observation.keep_text(usize::MAX);
-                let cancel = CancellationToken::new();
-                let waits = Waits {
-                    timeouts,
-                    cancel: &cancel,
-                };
-                let exchanged = connection
-                    .exchange(request, observation, waits, |_| {})
-                    .await;
-                let record = exchanged.record;
-                let sent = exchanged.sent.saturating_duration_since(epoch);
-                let mut errors = GapSketch::default();
-                let written = record
-                    .text
-                    .as_deref()
-                    .unwrap_or("")
-                    .split_ascii_whitespace();
-                for (mark, written) in record.marks.iter().zip(written) {
-                    let written = Duration::from_nanos(written.parse().ok()?);
-                    errors.add((sent + mark.at).saturating_sub(written).as_secs_f64());
-                }
-                Some((errors, record.status == Status::Ok))
-            })
-        })
-        .collect();
     let mut errors = GapSketch::default();
     let mut num_failed = 0;
     for stream in streams {
         match stream.await {
-            Ok(Some((of_stream, is_ok))) => {
+            Ok(Ok((of_stream, is_ok))) => {
                 errors.merge(&of_stream);
                 num_failed += usize::from(!is_ok);
             }
-            _ => num_failed += 1,
+            Ok(Err(error)) => return Err(error),
+            Err(_) => num_failed += 1,
         }
     }
     let (p50, p99) = errors
@@ -140,6 +115,44 @@ pub async fn rehearse(
         p99_s: p99,
         num_failed,
     })
+}
+
+/// One stream of a rehearsal.
+struct Stream {
+    client: Client,
+    epoch: Instant,
+    all_connected: Arc<Barrier>,
+}
+
+impl Stream {
+    /// How late each event was told, and whether the stream ended as it should.
+    async fn play(self) -> Result<(GapSketch, bool), CalibrateError> {
+        let connected = self.client.connect().await;
+        // Whether or not: the others wait.
+        self.all_connected.wait().await;
+        let (connection, _) = connected.map_err(CalibrateError::Connect)?;
+        let body = Bytes::from_static(b"{}");
+        let request = self.client.post(Api::Chat.path(), &[], body)?;
+        let mut observation = Observation::new(LIMITS);
+        observation.keep_text(usize::MAX);
+        let cancel = CancellationToken::new();
+        let waits = Waits {
+            timeouts: self.client.timeouts,
+            cancel: &cancel,
+        };
+        let exchanged = connection
+            .exchange(request, observation, waits, |_| {})
+            .await;
+        let record = exchanged.record;
+        let sent = exchanged.sent.saturating_duration_since(self.epoch);
+        let mut errors = GapSketch::default();
+        let text = record.text.as_deref().unwrap_or("");
+        for (mark, written) in record.marks.iter().zip(text.split_ascii_whitespace()) {
+            let written = Duration::from_nanos(written.parse().unwrap_or(0));
+            errors.add((sent + mark.at).saturating_sub(written).as_secs_f64());
+        }
+        Ok((errors, record.status == Status::Ok))
+    }
 }
 
 /// The client that is calibrated: the one of runs, but for the address.

@@ -33,6 +33,8 @@ mod fail_on;
 mod show;
 // Two endpoints in turn.
 mod abba;
+// Their table.
+mod abba_show;
 
 pub use abba::{AbbaMetric, AbbaReport, Round, Side, abba};
 pub use fail_on::{Beyond, FailOn, FailOnError, FailOutcome, Ruling};

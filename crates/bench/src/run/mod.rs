@@ -17,6 +17,9 @@ mod levels;
 // What the client takes of the machine.
 mod usage;
 
+// A summary of a run that was killed.
+mod again;
+
 // What a reader should know before trusting the figures.
 mod trust;
 
@@ -38,6 +41,7 @@ use crate::slo::Slo;
 use crate::summary::{ClientSummary, SCHEMA, Summary, Warning, WorkloadSummary};
 use crate::workload::{Source, Vocabulary, Workload};
 
+pub use self::again::summarise_again;
 pub use self::levels::Levels;
 pub use self::usage::{Usage, raise_open_files};
 
@@ -270,7 +274,6 @@ pub fn summarise(prepared: &Prepared, measured: &Measured, frame: Frame) -> (Sum
         cpu_share: measured.usage.cpu_s / measured.duration_s.max(1e-9),
         memory_peak_bytes: measured.usage.memory_peak_bytes,
         connections_max: measured.connections_max,
-        ..ClientSummary::default()
     };
     let summary = Summary {
         schema: SCHEMA.to_owned(),

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod bench;
 mod doctor;
 mod folders;
 mod hub;

@@ -8,6 +8,12 @@
 // Servers with queues, slots and limits of their own.
 pub mod queueing;
 
+// A whole small endpoint.
+pub mod endpoint;
+
+// On a port.
+pub mod tcp;
+
 // Pieces of OpenAI's streams.
 pub mod wire;
 
