@@ -11,7 +11,10 @@ use bench::arrival::Process;
 use bench::calibrate::{Loopback, Pattern, client_of, rehearse};
 use bench::client::{Api, Dialect};
 use bench::ledger::{Ledger, LedgerConfig};
-use bench::load::{Audience, Conduct, Hands, LevelPlan, Now, Pace, Setting, Stop, Wish, conduct};
+use bench::load::{
+    Audience, ClientThreads, Conduct, Hands, LevelPlan, Now, Pace, Setting, Stop, Timer, Wish,
+    conduct,
+};
 use bench::run::{Usage, raise_open_files};
 use bench::sample::{LevelId, Sample};
 use bench::slo::Slo;
@@ -30,11 +33,7 @@ const RATE_S: f64 = 10.0;
 fn main() {
     let num_streams = std::env::args().find_map(|argument| argument.parse().ok());
     raise_open_files();
-    let hands = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a thread");
+    let hands = ClientThreads::start(1).expect("a thread");
     let head = Builder::new_current_thread()
         .enable_all()
         .build()
@@ -92,6 +91,7 @@ async fn arrivals(hands: &Handle, rate: f64) {
         body: serde_json::Map::new(),
         think_s: 0.0,
         concurrency_max: 8_192,
+        timer: Timer::Kernel,
         epoch: Instant::now(),
     };
     let mut plan = Some(LevelPlan {

@@ -53,6 +53,8 @@ const THREADS: &[&str] = &[
     "crates/engine/src/constrain/",
     // A server that must not share the client's thread: it measures it.
     "crates/bench/src/calibrate/loopback.rs",
+    // The client's own, so that nothing delays it.
+    "crates/bench/src/load/threads.rs",
     "crates/testkit/src/mock/tcp.rs",
     "crates/cli/",
     "xtask/",

@@ -21,7 +21,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::stamp::{Io, Stamped, Stamps};
 use crate::observe::{Observation, Progress, Record, StreamEnd, Wait};
@@ -145,28 +145,24 @@ impl Connection {
     ) -> Exchanged {
         self.stamps.forget_write();
         let begun = Instant::now();
-        let mut patience = Patience::new(waits.timeouts, begun);
-        let cancel = waits.cancel;
-
+        let mut patience = Patience::new(waits, begun);
         let head = self
-            .until(&mut patience, cancel, |sender| sender.send(request))
+            .until(&mut patience, |sender| sender.send(request))
             .await;
         let sent = self.stamps.first_write().unwrap_or(begun);
         let since_sent = |at: Instant| at.saturating_duration_since(sent);
-        let response = match head {
-            Ok(Ok(response)) => response,
-            Ok(Err(_)) => {
-                let ended = since_sent(Instant::now());
-                let record = observation.finish(StreamEnd::Reset, ended);
-                return Exchanged {
-                    sent,
-                    record,
-                    connection: None,
-                };
+        let mut body = match head {
+            Ok(Ok(response)) => {
+                let at = self.stamps.last_read().unwrap_or_else(Instant::now);
+                observation.head(response.status().as_u16(), since_sent(at));
+                if let Some(queue_ms) = queue_header(&response) {
+                    observation.queued(queue_ms);
+                }
+                response.into_body()
             }
-            Err(end) => {
-                let ended = since_sent(Instant::now());
-                let record = observation.finish(end, ended);
+            failed => {
+                let end = failed.err().unwrap_or(StreamEnd::Reset);
+                let record = observation.finish(end, since_sent(Instant::now()));
                 return Exchanged {
                     sent,
                     record,
@@ -174,58 +170,63 @@ impl Connection {
                 };
             }
         };
-        let head_at = self.stamps.last_read().unwrap_or_else(Instant::now);
-        observation.head(response.status().as_u16(), since_sent(head_at));
-        if let Some(queue_ms) = queue_header(&response) {
-            observation.queued(queue_ms);
-        }
-        let mut body = response.into_body();
-        let end = loop {
-            let frame = match self.until_frame(&mut patience, cancel, &mut body).await {
-                Ok(frame) => frame,
-                Err(end) => break end,
-            };
-            let bytes = match frame {
-                None => break StreamEnd::Closed,
-                Some(Err(_)) => break StreamEnd::Reset,
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => bytes,
-                    Err(_trailers) => continue,
-                },
-            };
-            let at = self.stamps.last_read().unwrap_or_else(Instant::now);
-            let num_before = observation.num_marks();
-            let progress = observation.read(&bytes, since_sent(at));
-            let num_new = observation.num_marks() - num_before;
-            if num_new > 0 {
-                patience.content_arrived(at);
-                arrived(num_new as u64);
-            }
-            if progress == Progress::Done {
-                break StreamEnd::Done;
-            }
-        };
-        let ended = self.stamps.last_read().unwrap_or_else(Instant::now);
+        let observing = self.observe(
+            &mut body,
+            &mut patience,
+            |bytes, at| {
+                let num_before = observation.num_marks();
+                let progress = observation.read(bytes, since_sent(at));
+                let num_new = observation.num_marks() - num_before;
+                (num_new as u64, progress)
+            },
+            &mut arrived,
+        );
+        let end = observing.await;
         let ended = match end {
-            StreamEnd::Done | StreamEnd::Closed => since_sent(ended),
-            _ => since_sent(Instant::now()),
+            StreamEnd::Done | StreamEnd::Closed => self.stamps.last_read(),
+            _ => None,
         };
+        let ended = since_sent(ended.unwrap_or_else(Instant::now));
         let is_whole = match end {
             StreamEnd::Closed => true,
             StreamEnd::Done => self.drain(&mut body).await,
             _ => false,
         };
         drop(body);
-        let record = observation.finish(end, ended);
-        let connection = if is_whole && self.driver.is_some() {
-            Some(self)
-        } else {
-            None
-        };
         Exchanged {
             sent,
-            record,
-            connection,
+            record: observation.finish(end, ended),
+            connection: (is_whole && self.driver.is_some()).then_some(self),
+        }
+    }
+
+    /// Hands every read of the body to `read`, which says how many content events were in it, until the end.
+    async fn observe(
+        &mut self,
+        body: &mut Incoming,
+        patience: &mut Patience<'_>,
+        mut read: impl FnMut(&[u8], Instant) -> (u64, Progress),
+        arrived: &mut impl FnMut(u64),
+    ) -> StreamEnd {
+        loop {
+            let bytes = match self.until_frame(patience, body).await {
+                Err(end) => return end,
+                Ok(None) => return StreamEnd::Closed,
+                Ok(Some(Err(_))) => return StreamEnd::Reset,
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(bytes) => bytes,
+                    Err(_trailers) => continue,
+                },
+            };
+            let at = self.stamps.last_read().unwrap_or_else(Instant::now);
+            let (num_events, progress) = read(&bytes, at);
+            if num_events > 0 {
+                patience.content_arrived(at);
+                arrived(num_events);
+            }
+            if progress == Progress::Done {
+                return StreamEnd::Done;
+            }
         }
     }
 
@@ -241,9 +242,9 @@ impl Connection {
         waits: Waits<'_>,
     ) -> io::Result<(u16, Bytes)> {
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-        let mut patience = Patience::new(waits.timeouts, Instant::now());
+        let mut patience = Patience::new(waits, Instant::now());
         let response = self
-            .until(&mut patience, waits.cancel, |sender| sender.send(request))
+            .until(&mut patience, |sender| sender.send(request))
             .await
             .map_err(late)?
             .map_err(io::Error::other)?;
@@ -251,7 +252,7 @@ impl Connection {
         let mut body = response.into_body();
         let mut bytes = Vec::new();
         while let Some(frame) = self
-            .until_frame(&mut patience, waits.cancel, &mut body)
+            .until_frame(&mut patience, &mut body)
             .await
             .map_err(late)?
         {
@@ -291,15 +292,13 @@ impl Connection {
     /// The head of the answer, or why nobody waits for it any more.
     async fn until<F, T>(
         &mut self,
-        patience: &mut Patience,
-        cancel: &CancellationToken,
+        patience: &mut Patience<'_>,
         send: impl FnOnce(&mut Sender) -> F,
     ) -> Result<T, StreamEnd>
     where
         F: Future<Output = T>,
     {
         let mut work = pin!(send(&mut self.sender));
-        let mut cancelled = pin!(cancel.cancelled());
         let driver = &mut self.driver;
         poll_fn(|cx| {
             if let Poll::Ready(outcome) = work.as_mut().poll(cx) {
@@ -313,10 +312,7 @@ impl Connection {
                     return Poll::Ready(Ok(outcome));
                 }
             }
-            if cancelled.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Err(StreamEnd::Cancelled));
-            }
-            patience.poll(cx).map(|wait| Err(StreamEnd::TimedOut(wait)))
+            patience.poll(cx).map(Err)
         })
         .await
     }
@@ -324,11 +320,10 @@ impl Connection {
     /// The next frame of the body, or why nobody waits for it any more.
     async fn until_frame(
         &mut self,
-        patience: &mut Patience,
-        cancel: &CancellationToken,
+        patience: &mut Patience<'_>,
         body: &mut Incoming,
     ) -> Result<Option<hyper::Result<hyper::body::Frame<Bytes>>>, StreamEnd> {
-        self.until(patience, cancel, |_| body.frame()).await
+        self.until(patience, |_| body.frame()).await
     }
 
     /// Reads the end of a body that has said everything, so that the connection can be used again.
@@ -379,20 +374,23 @@ pub struct Waits<'a> {
 
 /// The deadlines of an exchange on one timer: content moves a deadline later without touching the timer, which
 /// looks again when it fires.
-struct Patience {
+struct Patience<'a> {
     timeouts: Timeouts,
     begun: Instant,
     last_content: Option<Instant>,
     timer: Pin<Box<Sleep>>,
+    /// One for the whole exchange: each has a place in the token's list.
+    cancelled: Pin<Box<WaitForCancellationFuture<'a>>>,
 }
 
-impl Patience {
-    fn new(timeouts: Timeouts, begun: Instant) -> Patience {
+impl<'a> Patience<'a> {
+    fn new(waits: Waits<'a>, begun: Instant) -> Patience<'a> {
         let mut patience = Patience {
-            timeouts,
+            timeouts: waits.timeouts,
             begun,
             last_content: None,
             timer: Box::pin(sleep_until(begun)),
+            cancelled: Box::pin(waits.cancel.cancelled()),
         };
         let (deadline, _) = patience.deadline();
         patience.timer.as_mut().reset(deadline);
@@ -416,11 +414,15 @@ impl Patience {
         if content.0 < total.0 { content } else { total }
     }
 
-    fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Wait> {
+    /// Why nobody waits any more, as soon as that is so.
+    fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Poll<StreamEnd> {
+        if self.cancelled.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(StreamEnd::Cancelled);
+        }
         while self.timer.as_mut().poll(cx).is_ready() {
             let (deadline, wait) = self.deadline();
             if deadline <= Instant::now() {
-                return Poll::Ready(wait);
+                return Poll::Ready(StreamEnd::TimedOut(wait));
             }
             self.timer.as_mut().reset(deadline);
         }

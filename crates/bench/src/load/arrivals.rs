@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, watch};
-use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::alarm::Alarm;
 use super::ask::{Line, Moment, converse};
 use super::{Shared, Target, Told};
 use crate::arrival::Arrivals;
@@ -72,13 +72,14 @@ impl Schedule {
     }
 
     async fn begin_all(&self, shared: &Arc<Shared>, pool: &Arc<Pool>) {
+        let alarm = Alarm::new(shared.setting.timer);
         for (idx, after) in (0..).zip(self.arrivals.clone()) {
             if after >= self.duration_s {
                 // The level is about to end, and not for want of arrivals.
                 std::future::pending::<()>().await;
             }
             let due = self.start + after;
-            sleep_until(shared.instant(due)).await;
+            alarm.wait_until(shared.instant(due)).await;
             let Ok(place) = Arc::clone(&pool.places).acquire_owned().await else {
                 return;
             };

@@ -24,6 +24,12 @@ mod users;
 // Arrivals that do not.
 mod arrivals;
 
+// The threads that drive connections.
+mod threads;
+
+// A moment more exactly than the runtime tells it.
+mod alarm;
+
 // How late the client's own clock rings.
 mod pulse;
 
@@ -46,10 +52,12 @@ use crate::client::{Client, Dialect};
 use crate::sample::{LevelId, Sample};
 use crate::workload::{Conversation, Vocabulary, Workload};
 
+pub use self::alarm::Timer;
 pub use self::conduct::{
     Audience, Conduct, Ended, LevelPlan, Next, Now, Pace, Stop, Wish, conduct,
 };
 pub use self::pulse::Pulse;
+pub use self::threads::ClientThreads;
 
 /// Bounds of a run.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +98,8 @@ pub struct Setting {
     pub think_s: f64,
     /// Requests in flight at once, at most; more arrivals wait for a place, and that is in their latency.
     pub concurrency_max: usize,
+    /// What tells arrivals their time.
+    pub timer: Timer,
     /// When the run began.
     pub epoch: Instant,
 }

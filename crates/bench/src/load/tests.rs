@@ -97,6 +97,7 @@ impl Trial {
             body: serde_json::Map::new(),
             think_s: 0.0,
             concurrency_max: self.concurrency_max,
+            timer: Timer::Runtime,
             epoch: Instant::now(),
         };
         let hands = Hands::new(setting, Handle::current());

@@ -235,7 +235,7 @@ impl Observation {
             self.is_done = true;
             return;
         }
-        let Ok(value) = serde_json::from_slice::<Value>(&event.data) else {
+        let Some(mut chunk) = Chunk::parse(&event.data) else {
             // An error in plain words is an error all the same.
             match event.name.as_slice() {
                 b"error" => self.fail(String::from_utf8_lossy(&event.data).into_owned()),
@@ -243,12 +243,9 @@ impl Observation {
             }
             return;
         };
-        let mut chunk = Chunk::read(&value);
-        if let Some(error) = chunk
-            .error
-            .take()
-            .or_else(|| (event.name == b"error").then(|| value.to_string()))
-        {
+        let whole = || String::from_utf8_lossy(&event.data).into_owned();
+        let told = chunk.error.take();
+        if let Some(error) = told.or_else(|| (event.name == b"error").then(whole)) {
             self.fail(error);
             return;
         }
@@ -275,7 +272,7 @@ impl Observation {
             if self.finished.len() <= idx {
                 self.finished.resize(idx + 1, false);
             }
-            if let Some(reason) = choice.finish_reason {
+            if let Some(reason) = choice.finish_reason.as_deref() {
                 self.finished[idx] = true;
                 self.record
                     .finish_reason
@@ -300,16 +297,19 @@ impl Observation {
         self.counted = self.counted.zip(tokens).map(|(sum, num)| sum + num);
         for choice in &content {
             self.record.num_content_bytes += choice.content_bytes();
-            if let (0, Some(text), Some(kept)) =
-                (choice.index, choice.content, &mut self.record.text)
-                && kept.len() + text.len() <= self.text_bytes_max
+            if let (0, Some(text), Some(kept)) = (
+                choice.index,
+                choice.content.as_deref(),
+                &mut self.record.text,
+            ) && kept.len() + text.len() <= self.text_bytes_max
             {
                 kept.push_str(text);
             }
         }
-        let answers = content
-            .iter()
-            .any(|choice| self.is_answer(choice.content.unwrap_or(""), choice.is_more_than_text()));
+        let answers = content.iter().any(|choice| {
+            let content = choice.content.as_deref().unwrap_or("");
+            self.is_answer(content, choice.is_more_than_text())
+        });
         self.mark(at, tokens, answers);
     }
 

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use crate::calibrate::{CalibrateError, Floor, Pattern, rehearse};
 use crate::client::{Api, Client, ProbeError, Probed, probe};
 use crate::ledger::{Ledger, LedgerConfig};
-use crate::load::{Audience, Conduct, Ended, Hands, Setting, conduct};
+use crate::load::{Audience, Conduct, Ended, Hands, Setting, Timer, conduct};
 use crate::operating_point::{Criteria, operating_point, slo_capacity};
 use crate::report::Series;
 use crate::sample::{GapSketch, LevelId};
@@ -197,6 +197,7 @@ pub async fn measure(prepared: &Prepared, hands: Handle, audience: &mut dyn Audi
         body: order.body.clone(),
         think_s: order.think_s,
         concurrency_max: order.concurrency_max,
+        timer: Timer::Kernel,
         epoch,
     };
     let mut ledger = Ledger::new(LedgerConfig {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use bench::directory::{RunLine, RunWriter, write_whole};
-use bench::load::Ended;
+use bench::load::{ClientThreads, Ended};
 use bench::run::{self, Frame, Levels, Order, PrepareError, Prepared};
 use bench::summary::Summary;
 use tokio::runtime::{Builder, Runtime};
@@ -53,7 +53,7 @@ pub fn measure(url: &str, load: &LoadArgs, output: &OutputArgs) -> anyhow::Resul
 /// One thread for the hands, so that nothing delays them; one for the head, which is the program's own.
 pub struct Runtimes {
     /// Drives connections.
-    pub hands: Runtime,
+    pub hands: ClientThreads,
     /// Everything else.
     pub head: Runtime,
 }
@@ -61,11 +61,7 @@ pub struct Runtimes {
 impl Runtimes {
     /// Both, with so many threads for the hands.
     pub fn new(client_threads: u16) -> anyhow::Result<Runtimes> {
-        let hands = Builder::new_multi_thread()
-            .worker_threads(usize::from(client_threads))
-            .thread_name("bench-client")
-            .enable_all()
-            .build()
+        let hands = ClientThreads::start(usize::from(client_threads))
             .context("cannot start the client's threads")?;
         let head = Builder::new_current_thread()
             .enable_all()
