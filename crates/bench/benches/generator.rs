@@ -101,6 +101,7 @@ async fn arrivals(hands: &Handle, rate: f64) {
             requests: None,
             precision: None,
             precision_from_s: RATE_S,
+            precision_answers_min: 0,
         },
     });
     let rules = Conduct {

@@ -14,6 +14,7 @@ use super::users::user;
 use super::{Counters, Hands, LIMITS, Target, Told};
 use crate::arrival::{Arrivals, Process, Sequence};
 use crate::ledger::{Ledger, Load};
+use crate::observe::Status;
 use crate::sample::{ClassId, LevelId, Sample};
 use crate::workload::Workload;
 
@@ -47,6 +48,8 @@ pub struct Stop {
     pub precision: Option<f64>,
     /// Precision is not looked at earlier, in seconds: the beginning of a level is no sample of it.
     pub precision_from_s: f64,
+    /// Nor before so many whole answers: a promise about p99 takes more of them than a median's interval.
+    pub precision_answers_min: u64,
 }
 
 /// A level to come.
@@ -167,6 +170,7 @@ pub async fn conduct(
         rules,
         pool,
         in_flight: Vec::new(),
+        num_ok: 0,
         loads: Vec::new(),
         exhausted: None,
         last_sent: 0.0,
@@ -185,6 +189,8 @@ struct Head<'a> {
     pool: Arc<Pool>,
     /// Requests in flight, by level.
     in_flight: Vec<u64>,
+    /// Whole answers to questions of the level that runs.
+    num_ok: u64,
     /// Loads of the levels so far.
     loads: Vec<Option<u64>>,
     /// The level that has nothing left to ask.
@@ -216,6 +222,7 @@ impl Head<'_> {
         let start = self.now();
         let level = self.ledger.begin_level(plan.pace.load(), start);
         self.in_flight.push(0);
+        self.num_ok = 0;
         self.audience.begun(level, plan, start)?;
         let over = CancellationToken::new();
         self.set_to_work(level, start, plan, &over)?;
@@ -326,6 +333,7 @@ impl Head<'_> {
                     }
                     if let Some(precision) = plan.stop.precision
                         && at >= precision_at
+                        && self.num_ok >= plan.stop.precision_answers_min
                     {
                         precision_at = at + PRECISION_INTERVAL_S;
                         let reached = self.ledger.precision(level, at);
@@ -368,6 +376,8 @@ impl Head<'_> {
                 }
                 Told::Ended(sample) => {
                     self.in_flight[sample.level.0 as usize] -= 1;
+                    let is_of_now = sample.level.0 as usize + 1 == self.in_flight.len();
+                    self.num_ok += u64::from(is_of_now && sample.record.status == Status::Ok);
                     self.ledger.take(&sample);
                     self.audience.heard(&sample)?;
                 }

@@ -180,6 +180,7 @@ fn stop(duration_s: f64) -> Stop {
         requests: None,
         precision: None,
         precision_from_s: 5.0,
+        precision_answers_min: 0,
     }
 }
 

@@ -50,7 +50,7 @@ pub fn slo_capacity(levels: &[Level], slo: &Slo) -> SloOutcome {
 }
 
 /// The load to measure next for [`slo_capacity`]: the planned levels until one misses `slo`, then doubling, then the
-/// middle (in logarithms) between the largest level that meets it and the next that does not. None if that is enough.
+/// middle (in logarithms) between the largest level below that does not and the one that does. None if that is enough.
 ///
 /// `tested` are the loads measured so far, those without a level included: none of them comes again.
 pub fn next_level_for_slo(
@@ -70,27 +70,32 @@ pub fn next_level_for_slo(
     };
     let outcome = slo_capacity(levels, slo);
     let met = outcome.largest.unwrap_or(0.0);
-    // Who cannot be shown to keep the promise does not: more requests may tell, more load will not.
-    let not_met = outcome
-        .levels
-        .iter()
-        .find(|level| level.load > met && level.outcome != Outcome::Met.name())
-        .map(|level| level.load);
-    let next = match not_met {
-        Some(not_met) if met > 0.0 => Next {
-            load: candidates.rounded((met * not_met).sqrt()),
-            reason: format!("{met:.4} meets {slo}, {not_met:.4} is not shown to"),
+    let of = |wanted: Outcome| {
+        let levels = outcome.levels.iter();
+        levels.filter(move |level| level.outcome == wanted.name())
+    };
+    let missed = of(Outcome::Missed).find(|level| level.load > met);
+    let missed = missed.map(|level| level.load);
+    // Low loads have few answers in the same time, so too few say little: only a load that misses ends the climb.
+    let below = of(Outcome::Unknown)
+        .map(|level| level.load)
+        .filter(|&load| missed.is_some_and(|missed| load < missed))
+        .fold(met, f64::max);
+    let next = match missed {
+        Some(missed) if below > 0.0 => Next {
+            load: candidates.rounded((below * missed).sqrt()),
+            reason: format!("{below:.4} is not known to miss {slo}, {missed:.4} misses it"),
         },
-        Some(not_met) => Next {
-            load: candidates.rounded(not_met / 4.0),
-            reason: format!("the lowest load, {not_met:.4}, is not shown to meet {slo}"),
+        Some(missed) => Next {
+            load: candidates.rounded(missed / 4.0),
+            reason: format!("the lowest load, {missed:.4}, misses {slo}"),
         },
         None => Next {
             load: planned_or_doubled(tested, search)?,
-            reason: format!("every load so far meets {slo}"),
+            reason: format!("no load so far misses {slo}"),
         },
     };
-    let narrow = not_met.is_some_and(|above| met > 0.0 && above <= met * search.narrow_ratio);
+    let narrow = missed.is_some_and(|above| below > 0.0 && above <= below * search.narrow_ratio);
     let cost = levels.iter().filter_map(residence_s).fold(0.0, f64::max) * 2.0 + search.level_s;
     (!narrow && candidates.is_new(next.load) && candidates.is_affordable(cost)).then_some(next)
 }

@@ -23,6 +23,9 @@ mod again;
 // What a reader should know before trusting the figures.
 mod trust;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::time::Duration;
 

@@ -9,6 +9,7 @@ use bench::arrival::Process;
 use bench::client::{Api, Client, Connector, Endpoint, Protocol, Timeouts, Trust};
 use bench::load::{Conduct, LevelPlan, Pace, Stop};
 use bench::run::{Calibration, Levels, Order};
+use bench::stats::needed_for;
 use bench::workload::{TraceOptions, Vocabulary, Workload};
 use text::Tokenizer;
 
@@ -168,6 +169,16 @@ fn stop_of(args: &LoadArgs, default_s: f64) -> Stop {
         requests: args.requests,
         precision: args.precision,
         precision_from_s: PRECISION_FROM_S.min(duration_s),
+        // A promise about p99 is not decided before there is one.
+        precision_answers_min: args
+            .slo
+            .iter()
+            .flat_map(|slo| &slo.objectives)
+            // A maximum is what was seen, however little that is.
+            .filter(|objective| objective.quantile < 1.0)
+            .map(|objective| needed_for(objective.quantile, 0.95))
+            .max()
+            .unwrap_or(0),
     }
 }
 

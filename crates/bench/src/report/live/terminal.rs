@@ -56,7 +56,9 @@ impl LiveTerminal {
         assert!(!was_borrowed, "there is one terminal");
         let entered = enable_raw_mode()
             .and_then(|()| execute!(stderr(), EnterAlternateScreen, Hide))
-            .and_then(|()| Terminal::new(CrosstermBackend::new(stderr())));
+            .and_then(|()| Terminal::new(CrosstermBackend::new(stderr())))
+            // Not every terminal has a second screen.
+            .and_then(|mut terminal| terminal.clear().map(|()| terminal));
         match entered {
             Ok(terminal) => Ok(LiveTerminal { terminal }),
             Err(error) => {
