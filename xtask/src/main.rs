@@ -15,7 +15,9 @@ usage: cargo xtask <command>
 
   ci                  everything that CI checks: tools, format, clippy, tidy, licences, tests, docs
   tidy                the house rules that a machine can check
-  tidy --bless        rewrite the generated documents that tidy compares";
+  tidy --bless        rewrite the generated documents that tidy compares
+  bench limits        what this machine can do at most: multiply-adds and bytes a second
+  bench limits --json the same for programs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +26,8 @@ fn main() -> ExitCode {
         ["ci"] => ci::run_all(),
         ["tidy"] => tidy::run(tidy::Generated::Compare),
         ["tidy", "--bless"] => tidy::run(tidy::Generated::Rewrite),
+        ["bench", "limits"] => limits(&[]),
+        ["bench", "limits", "--json"] => limits(&["--json"]),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -36,4 +40,20 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Builds and runs the measurement, which lives beside the kernels: `crates/tensor/examples/limits.rs`.
+fn limits(arguments: &[&str]) -> anyhow::Result<()> {
+    let build = [
+        "run",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--package",
+        "fulcrum-tensor",
+        "--example",
+        "limits",
+        "--",
+    ];
+    workspace::run(workspace::cargo().args(build).args(arguments))
 }

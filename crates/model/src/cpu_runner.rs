@@ -12,6 +12,7 @@ use crate::kv_store::KvStore;
 use crate::layout::Layout;
 use crate::load::Precision;
 use crate::runner::{Batch, Logits, Runner, RunnerError, RunnerShape};
+use crate::work::Work;
 use crate::workspace::Workspace;
 
 /// A loaded model with its KV cache and compute threads.
@@ -53,6 +54,11 @@ impl CpuRunner {
     /// Bytes that the weights take in memory.
     pub fn weight_bytes(&self) -> usize {
         self.decoder.weights.bytes()
+    }
+
+    /// What its steps ask of the machine.
+    pub fn work(&self) -> Work {
+        Work::of(&self.decoder.spec, &self.decoder.weights, &self.kv_store)
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Source: paged attention, Kwon et al. 2023, <https://arxiv.org/abs/2309.06180>.
 
-use tensor::kv::{KvPages, KvShape, KvType};
+use tensor::kv::{BLOCK_TOKENS, KvPages, KvShape, KvType};
 
 use crate::load::LoadError;
 use crate::spec::DecoderSpec;
@@ -77,6 +77,11 @@ impl KvStore {
 /// Bytes of one block over all layers.
 pub(crate) fn block_bytes(spec: &DecoderSpec, element: KvType) -> usize {
     layer_shape(spec, element).block_bytes() * spec.num_layers()
+}
+
+/// Bytes of the keys and values of one position in one layer.
+pub(crate) fn layer_position_bytes(spec: &DecoderSpec, element: KvType) -> u64 {
+    (layer_shape(spec, element).block_bytes() / BLOCK_TOKENS) as u64
 }
 
 fn layer_shape(spec: &DecoderSpec, element: KvType) -> KvShape {

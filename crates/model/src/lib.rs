@@ -57,6 +57,9 @@ mod kv_store;
 // All of that together, as a `Runner`.
 mod cpu_runner;
 
+// How much work that is for a machine.
+mod work;
+
 // A file to a runner.
 mod load;
 
@@ -76,3 +79,4 @@ pub use runner::Runner;
 pub use score::score;
 pub use source::{Folder, Source, SourceRef};
 pub use tensor::kv::KvType;
+pub use work::{MultiplyAdds, Work};

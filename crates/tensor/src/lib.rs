@@ -3,6 +3,7 @@
 pub mod aligned;
 pub mod isa;
 pub mod kv;
+pub mod limits;
 pub mod matrix;
 pub mod ops;
 pub mod pool;

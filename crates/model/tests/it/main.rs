@@ -12,3 +12,4 @@ mod quantised;
 mod refusals; // hostile and unsuitable files
 mod states; // hidden states in place of logits
 mod tiny; // what a spec changes, on models built for it
+mod work;
