@@ -243,6 +243,13 @@ pub fn check_vocabularies(tokenizer: &Tokenizer, num_embeddings: usize) -> anyho
 pub enum KvPositions {
     /// Just these: one sequence that nobody else shares the cache with.
     Exactly(usize),
+    /// Room for so many sequences side by side.
+    Each {
+        /// How many.
+        num_sequences: usize,
+        /// Positions of each.
+        num_positions: usize,
+    },
     /// Within this many MiB.
     Mebibytes(NonZeroU32),
     /// What a server usually needs: 32,768 positions or one whole context, whichever is more, but at most
@@ -325,10 +332,28 @@ fn kv_budget(
     const USUAL_POSITIONS: usize = 32_768;
     let context_max = inspection.spec.as_ref().map_or(0, |spec| spec.context_max);
     let memory = memory_bytes().unwrap_or(u64::MAX);
+    // Known for half-precision; single precision takes twice as much.
+    let widening = if kv_type == model::KvType::F32 { 2 } else { 1 };
+    let block_bytes = inspection.kv_block_bytes.unwrap_or(1) as u64 * widening;
     match positions {
         KvPositions::Exactly(num_positions) => {
             let num_blocks = num_positions.min(context_max).div_ceil(BLOCK_TOKENS);
             Ok(KvBudget::Blocks(num_blocks.max(1)))
+        }
+        KvPositions::Each {
+            num_sequences,
+            num_positions,
+        } => {
+            let num_blocks = num_sequences * num_positions.div_ceil(BLOCK_TOKENS);
+            let num_bytes = num_blocks as u64 * block_bytes;
+            if num_bytes > memory {
+                bail!(
+                    "the keys and values of {num_sequences} sequences of {num_positions} tokens take {} MiB, more than the {} MiB of this machine",
+                    num_bytes / MEBIBYTE,
+                    memory / MEBIBYTE
+                );
+            }
+            Ok(KvBudget::Blocks(num_blocks))
         }
         KvPositions::Mebibytes(mebibytes) => {
             let num_bytes = u64::from(mebibytes.get()) * MEBIBYTE;
@@ -342,9 +367,6 @@ fn kv_budget(
         }
         KvPositions::Usual => {
             let num_blocks = USUAL_POSITIONS.max(context_max).div_ceil(BLOCK_TOKENS);
-            // Known for half-precision; single precision takes twice as much.
-            let widening = if kv_type == model::KvType::F32 { 2 } else { 1 };
-            let block_bytes = inspection.kv_block_bytes.unwrap_or(1) as u64 * widening;
             let quarter_blocks = memory / 4 / block_bytes.max(1);
             let num_blocks = num_blocks.min(usize::try_from(quarter_blocks).unwrap_or(usize::MAX));
             // At least one block: a machine that small learns so from the load itself.

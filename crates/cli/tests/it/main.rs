@@ -10,6 +10,7 @@ mod hub_stand_in;
 mod inspect;
 mod logits;
 mod pull;
+mod raw;
 mod run;
 mod scoring;
 mod serve;

@@ -32,6 +32,9 @@ use crate::pool::{Pool, partition};
 /// A buffer that no cache holds a good part of.
 pub const BUFFER_BYTES: usize = 512 << 20;
 
+/// Of the smallest pages there are.
+const PAGE_WORDS: usize = 512;
+
 /// How far ahead of a load its line is asked for: without it, one thread does not keep memory busy.
 #[cfg(target_arch = "x86_64")]
 const AHEAD_BYTES: usize = 4096;
@@ -77,7 +80,10 @@ impl<'a> Probe<'a> {
     pub fn new(pool: &'a Pool, isa: Isa, buffer_bytes: usize) -> Probe<'a> {
         let mut buffer = Aligned::zeroed((buffer_bytes / size_of::<u64>()).max(1));
         // Untouched pages are all the same page of zeros, which the cache would hold.
-        pool.for_each_row(&mut buffer, 1, |idx, word| word[0] = idx as u64 + 1);
+        let whole = buffer.len() / PAGE_WORDS * PAGE_WORDS;
+        pool.for_each_row(&mut buffer[..whole], PAGE_WORDS, |page_idx, page| {
+            page.fill(page_idx as u64 + 1);
+        });
         Probe { pool, isa, buffer }
     }
 
