@@ -31,7 +31,7 @@ pub fn named_paths_and_commands_exist() -> anyhow::Result<Vec<String>> {
 fn missing(named: &str, document: &std::path::Path) -> Option<String> {
     let root = workspace::root();
     if let Some(command) = named.strip_prefix("cargo xtask ") {
-        let known = ["ci", "tidy"];
+        let known = ["ci", "tidy", "bench"];
         let word = command.split_whitespace().next().unwrap_or_default();
         return (!known.contains(&word)).then(|| format!("no command `cargo xtask {word}`"));
     }

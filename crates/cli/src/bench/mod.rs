@@ -17,6 +17,8 @@ mod abba;
 mod diff;
 // A run again.
 mod report;
+// The engine of one model, without HTTP.
+mod raw;
 
 use std::process::ExitCode;
 
@@ -33,7 +35,7 @@ pub fn bench(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Some(BenchCommand::Diff(args)) => diff::diff(args),
         Some(BenchCommand::Abba(args)) => abba::abba(*args),
         Some(BenchCommand::Report(args)) => report::report(args),
-        Some(BenchCommand::Raw(_)) => anyhow::bail!("not yet"),
+        Some(BenchCommand::Raw(args)) => raw::raw(args),
         None => {
             let Some(url) = args.url else {
                 anyhow::bail!(
