@@ -19,10 +19,11 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
+use super::same_task::SameTask;
 use super::stamp::{Io, Stamped, Stamps};
 use crate::observe::{Observation, Progress, Record, StreamEnd, Wait};
 
@@ -114,13 +115,14 @@ impl Connection {
                 (Sender::Http1(sender), Box::pin(connection))
             }
             Protocol::Http2 => {
-                let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                let parts = SameTask::default();
+                let (sender, connection) = http2::Builder::new(parts.clone())
                     .initial_stream_window_size(WINDOW_BYTES)
                     .initial_connection_window_size(WINDOW_BYTES)
                     .handshake(io)
                     .await
                     .map_err(io::Error::other)?;
-                (Sender::Http2(sender), Box::pin(connection))
+                (Sender::Http2(sender), Box::pin(parts.beside(connection)))
             }
         };
         Ok(Connection {
@@ -226,6 +228,10 @@ impl Connection {
             }
             if progress == Progress::Done {
                 return StreamEnd::Done;
+            }
+            // A server that never pauses leaves the timer no turn.
+            if let Some(end) = patience.over_at(at) {
+                return end;
             }
         }
     }
@@ -379,6 +385,7 @@ struct Patience<'a> {
     begun: Instant,
     last_content: Option<Instant>,
     timer: Pin<Box<Sleep>>,
+    cancel: &'a CancellationToken,
     /// One for the whole exchange: each has a place in the token's list.
     cancelled: Pin<Box<WaitForCancellationFuture<'a>>>,
 }
@@ -390,6 +397,7 @@ impl<'a> Patience<'a> {
             begun,
             last_content: None,
             timer: Box::pin(sleep_until(begun)),
+            cancel: waits.cancel,
             cancelled: Box::pin(waits.cancel.cancelled()),
         };
         let (deadline, _) = patience.deadline();
@@ -414,16 +422,25 @@ impl<'a> Patience<'a> {
         if content.0 < total.0 { content } else { total }
     }
 
-    /// Why nobody waits any more, as soon as that is so.
+    /// Why nobody waits any more at `now`.
+    fn over_at(&self, now: Instant) -> Option<StreamEnd> {
+        if self.cancel.is_cancelled() {
+            return Some(StreamEnd::Cancelled);
+        }
+        let (deadline, wait) = self.deadline();
+        (deadline <= now).then_some(StreamEnd::TimedOut(wait))
+    }
+
+    /// The same, as soon as it is so.
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Poll<StreamEnd> {
         if self.cancelled.as_mut().poll(cx).is_ready() {
             return Poll::Ready(StreamEnd::Cancelled);
         }
         while self.timer.as_mut().poll(cx).is_ready() {
-            let (deadline, wait) = self.deadline();
-            if deadline <= Instant::now() {
-                return Poll::Ready(StreamEnd::TimedOut(wait));
+            if let Some(end) = self.over_at(Instant::now()) {
+                return Poll::Ready(end);
             }
+            let (deadline, _) = self.deadline();
             self.timer.as_mut().reset(deadline);
         }
         Poll::Pending

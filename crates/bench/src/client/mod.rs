@@ -11,6 +11,9 @@ mod endpoint;
 // A socket that knows when it was read.
 mod stamp;
 
+// Futures that are polled together.
+mod same_task;
+
 // Whom to believe.
 mod tls;
 
@@ -96,7 +99,11 @@ impl Connector {
                 socket.set_nodelay(true)?;
                 match tls {
                     None => Ok(Box::new(socket) as Box<dyn Io>),
-                    Some((tls, name)) => Ok(Box::new(tls.connect(name, socket).await?) as _),
+                    Some((tls, name)) => {
+                        let socket = tls.connect(name, socket).await?;
+                        tls::expect_agreed(&socket, protocol)?;
+                        Ok(Box::new(socket) as _)
+                    }
                 }
             })
         })))

@@ -57,6 +57,23 @@ pub fn server_name(host: &str) -> io::Result<ServerName<'static>> {
     ServerName::try_from(host.to_owned()).map_err(io::Error::other)
 }
 
+/// Makes sure that the server agreed to speak `protocol`.
+///
+/// # Errors
+///
+/// If it did not: HTTP/2 must be agreed on, while a server that says nothing speaks HTTP/1.1.
+pub fn expect_agreed<S>(
+    stream: &tokio_rustls::client::TlsStream<S>,
+    protocol: Protocol,
+) -> io::Result<()> {
+    let (_, session) = stream.get_ref();
+    if protocol == Protocol::Http2 && session.alpn_protocol() != Some(b"h2") {
+        let words = "the server does not offer HTTP/2 over TLS";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, words));
+    }
+    Ok(())
+}
+
 /// Checks signatures, but not who signed.
 #[derive(Debug)]
 struct BelieveAnybody(Arc<CryptoProvider>);

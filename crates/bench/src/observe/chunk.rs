@@ -52,8 +52,7 @@ impl<'a> Chunk<'a> {
         if let Ok(usual) = serde_json::from_slice::<Usual<'a>>(json) {
             return Some(usual.chunk());
         }
-        let value = serde_json::from_slice::<Value>(json).ok()?;
-        Some(Chunk::read(&value))
+        value_of(json).map(|value| Chunk::read(&value))
     }
 
     /// The same of a value, in words of its own.
@@ -209,12 +208,7 @@ impl ChunkChoice<'_> {
             .iter()
             .find_map(|key| value.get(key).filter(|said| said.is_object()));
         let said = said.unwrap_or(value);
-        let text = |key: &str| {
-            said.get(key)
-                .and_then(Value::as_str)
-                .filter(|text| !text.is_empty())
-                .map(|text| Cow::Owned(text.to_owned()))
-        };
+        let text = |key: &str| text_of(said, key);
         let calls = said.get("tool_calls").and_then(Value::as_array);
         ChunkChoice {
             index: value
@@ -227,10 +221,8 @@ impl ChunkChoice<'_> {
             refusal: text("refusal"),
             call_bytes: calls.into_iter().flatten().map(call_bytes).sum(),
             num_tokens: num_tokens(value),
-            finish_reason: value
-                .get("finish_reason")
-                .and_then(Value::as_str)
-                .map(|reason| Cow::Owned(reason.to_owned())),
+            // Some servers send an empty one until the end.
+            finish_reason: text_of(value, "finish_reason"),
         }
     }
 
@@ -248,6 +240,21 @@ impl ChunkChoice<'_> {
     pub(super) fn is_more_than_text(&self) -> bool {
         self.refusal.is_some() || self.call_bytes > 0
     }
+}
+
+/// JSON, with replacement characters for what is no UTF-8, as browsers read event streams.
+pub(super) fn value_of(json: &[u8]) -> Option<Value> {
+    match std::str::from_utf8(json) {
+        Ok(json) => serde_json::from_str(json).ok(),
+        Err(_) => serde_json::from_str(&String::from_utf8_lossy(json)).ok(),
+    }
+}
+
+/// A text that says something.
+fn text_of(value: &Value, key: &str) -> Option<Cow<'static, str>> {
+    let text = value.get(key).and_then(Value::as_str);
+    let text = text.filter(|text| !text.is_empty())?;
+    Some(Cow::Owned(text.to_owned()))
 }
 
 fn call_bytes(call: &Value) -> u64 {

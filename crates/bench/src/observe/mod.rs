@@ -14,15 +14,11 @@ mod chunk;
 // What came of a request.
 mod record;
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 use api::event_stream::{DONE, Event, Item, Reader, TooLong};
-use serde_json::Value;
 
-use self::chunk::{Chunk, Tokens};
+use self::chunk::{Chunk, Tokens, value_of};
 pub use self::record::{Flag, Mark, Record, Status, TokenSource};
 
 /// Bounds of one observation.
@@ -32,12 +28,15 @@ pub struct Limits {
     pub event_bytes_max: usize,
     /// Bytes of a body that is no event stream.
     pub body_bytes_max: usize,
+    /// Arrivals of content; no context is as long, but a broken server may never stop.
+    pub marks_max: usize,
 }
 
 /// The bounds in force.
 pub const LIMITS: Limits = Limits {
     event_bytes_max: 16 << 20,
     body_bytes_max: 16 << 20,
+    marks_max: 1 << 20,
 };
 
 /// Whether the connection has more to say.
@@ -164,7 +163,10 @@ impl Observation {
             return self.progress();
         }
         self.record.first_byte.get_or_insert(at);
+        let mut bytes = bytes;
         if matches!(self.body, Body::Unknown) {
+            // White space shows no shape, and no server means anything by it.
+            bytes = bytes.trim_ascii_start();
             self.body = self.shape(bytes);
         }
         let outcome = match std::mem::replace(&mut self.body, Body::Unknown) {
@@ -175,20 +177,18 @@ impl Observation {
             }
             Body::Json(mut body) => {
                 let num_bytes_max = self.limits.body_bytes_max;
-                let fits = body.len() + bytes.len() <= num_bytes_max;
-                if fits {
-                    body.extend_from_slice(bytes);
-                }
+                let fitting = bytes.len().min(num_bytes_max - body.len());
+                body.extend_from_slice(&bytes[..fitting]);
                 self.body = Body::Json(body);
-                if fits {
-                    Ok(())
-                } else {
-                    Err(TooLong { num_bytes_max })
+                match fitting == bytes.len() {
+                    true => Ok(()),
+                    false => Err(TooLong { num_bytes_max }),
                 }
             }
             Body::Unknown => Ok(()),
         };
-        if outcome.is_err() {
+        // What comes after the end does no harm, whether or not it shares the end's read.
+        if outcome.is_err() && !self.is_done {
             self.protocol_fault = true;
             self.is_done = true;
         }
@@ -210,22 +210,24 @@ impl Observation {
 
     /// A JSON document begins with a brace, an error page with a bracket; an event stream with a field's name.
     fn shape(&self, bytes: &[u8]) -> Body {
-        let is_error = self
-            .record
-            .http_status
-            .is_some_and(|status| !(200..300).contains(&status));
-        match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        match bytes.first() {
+            None => Body::Unknown,
             Some(b'{' | b'<' | b'[') => Body::Json(Vec::new()),
-            _ if is_error => Body::Json(Vec::new()),
+            _ if !self.is_success() => Body::Json(Vec::new()),
             _ => Body::Events(Reader::new(self.limits.event_bytes_max)),
         }
     }
 
+    fn is_success(&self) -> bool {
+        let status = self.record.http_status;
+        status.is_none_or(|status| (200..300).contains(&status))
+    }
+
     fn take(&mut self, item: Item, at: Duration) {
         match item {
+            _ if self.is_done => {}
             Item::Comment => self.record.num_comments += 1,
-            Item::Event(event) if !self.is_done => self.take_event(&event, at),
-            Item::Event(_) => {}
+            Item::Event(event) => self.take_event(&event, at),
         }
     }
 
@@ -277,7 +279,7 @@ impl Observation {
                 self.record
                     .finish_reason
                     .get_or_insert_with(|| reason.to_owned());
-                if matches!(reason, "error" | "abort" | "") {
+                if matches!(reason, "error" | "abort") {
                     self.fail(format!("finish_reason {reason:?}"));
                 }
             }
@@ -294,6 +296,7 @@ impl Observation {
             Tokens::Counted(num) => Some(num),
             Tokens::Unknown => usage_grew.filter(|&grown| grown > 0),
         };
+        let tokens = tokens.filter(|&num| num <= EVENT_TOKENS_MAX);
         self.counted = self.counted.zip(tokens).map(|(sum, num)| sum + num);
         for choice in &content {
             self.record.num_content_bytes += choice.content_bytes();
@@ -314,6 +317,11 @@ impl Observation {
     }
 
     fn mark(&mut self, at: Duration, num_tokens: Option<u64>, answers: bool) {
+        if self.record.marks.len() >= self.limits.marks_max {
+            self.protocol_fault = true;
+            self.is_done = true;
+            return;
+        }
         if self.last_read == Some(at) {
             self.record.num_coalesced += 1;
         }
@@ -380,11 +388,12 @@ impl Observation {
                     .last_token
                     .or(self.record.first_byte)
                     .unwrap_or_default();
-                if let Some(event) = reader.finish() {
+                // An event that broke off in its middle is the connection's fault, which `end` tells.
+                if let Some(event) = reader.finish().filter(is_whole) {
                     self.take_event(&event, at);
                 }
             }
-            Body::Json(body) => self.take_document(&body),
+            Body::Json(body) => self.take_document(&body, &end),
             Body::Events(_) | Body::Unknown => {}
         }
         self.record.status = self.status(&end);
@@ -395,8 +404,12 @@ impl Observation {
     }
 
     /// A whole answer in one document, or an error.
-    fn take_document(&mut self, body: &[u8]) {
-        let Ok(value) = serde_json::from_slice::<Value>(body) else {
+    fn take_document(&mut self, body: &[u8], end: &StreamEnd) {
+        let Some(value) = value_of(body) else {
+            if *end == StreamEnd::Reset && self.is_success() {
+                // Half a document: the connection's fault, not the document's.
+                return;
+            }
             self.protocol_fault = true;
             let shown = String::from_utf8_lossy(&body[..body.len().min(ERROR_BYTES_MAX)]);
             self.error = Some(shown.into_owned());
@@ -479,6 +492,13 @@ impl Observation {
     }
 }
 
+/// Whether an event that the stream ended in says what it was to say.
+fn is_whole(event: &Event) -> bool {
+    event.name == b"error" || event.data.trim_ascii() == DONE || value_of(&event.data).is_some()
+}
+
+/// Tokens of one event; a server that tells more is not believed, so that nobody counts to 2^63 gaps.
+pub(crate) const EVENT_TOKENS_MAX: u64 = 1 << 16;
 /// Choices of one request; more are counted as the last.
 const MAX_CHOICES: usize = 1024;
 /// Bytes of a foreign error page that are kept.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::EVENT_TOKENS_MAX;
+
 /// How a request ended. Only [`Status::Ok`] enters latencies; all enter attainment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,7 +144,8 @@ impl Record {
     /// its gap evenly; an event whose tokens nobody counted is one.
     pub fn token_gaps(&self) -> impl Iterator<Item = f64> {
         self.marks.windows(2).flat_map(|pair| {
-            let num_tokens = pair[1].num_tokens.unwrap_or(1).max(1);
+            let num_tokens = pair[1].num_tokens.unwrap_or(1);
+            let num_tokens = num_tokens.clamp(1, EVENT_TOKENS_MAX);
             let gap = pair[1].at.saturating_sub(pair[0].at).as_secs_f64();
             std::iter::repeat_n(
                 gap / num_tokens as f64,

@@ -1,70 +1,25 @@
-//! The behaviours of servers as they are, by byte scripts. Each is read whole, byte by byte, and cut at
-//! random, with three line ends: the record must be the same but for the times.
+//! The behaviours of servers as they are, by byte scripts: what each says, and the times it says it at.
 
+// All of them, however they are cut.
+mod behaviours;
+
+use std::time::Duration;
+
+use bench::observe::{Flag, LIMITS, Observation, Record, Status, StreamEnd, TokenSource, Wait};
 use proptest::prelude::*;
+use serde_json::Value;
 
-use super::*;
+use crate::walk::{self, timeless};
 
-/// Observes `text` after a 200, delivered in `reads`, one a millisecond.
+/// Observes an answer of status 200, delivered in `reads`, one a millisecond.
 fn observe_reads<'a>(reads: impl IntoIterator<Item = &'a [u8]>, end: StreamEnd) -> Record {
-    let mut observation = Observation::new(LIMITS);
-    observation.head(200, Duration::ZERO);
-    let mut progress = Progress::Going;
-    for (idx, bytes) in reads.into_iter().enumerate() {
-        progress = observation.read(bytes, Duration::from_millis(idx as u64));
-        if progress == Progress::Done {
-            break;
-        }
-    }
-    let end = if progress == Progress::Done {
-        StreamEnd::Done
-    } else {
-        end
-    };
-    observation.finish(end, Duration::ZERO)
+    let reads: Vec<&[u8]> = reads.into_iter().collect();
+    walk::observe(200, &reads, &end, LIMITS)
 }
 
-/// A record without what depends on the reads.
-fn timeless(record: &Record) -> Record {
-    let mut record = record.clone();
-    for time in [
-        &mut record.first_byte,
-        &mut record.first_token,
-        &mut record.first_answer,
-        &mut record.last_token,
-        &mut record.done,
-    ] {
-        *time = time.map(|_| Duration::ZERO);
-    }
-    record
-        .marks
-        .iter_mut()
-        .for_each(|mark| mark.at = Duration::ZERO);
-    record.num_coalesced = 0;
-    record.ended = Duration::ZERO;
-    record.flags.retain(|flag| *flag != Flag::Buffered);
-    record
-}
-
-/// Observes `text` in every manner, and returns the record of the one that reads it whole.
+/// The record of `text`, without times.
 fn observe(text: &str, end: StreamEnd) -> Record {
-    let reference = timeless(&observe_reads([text.as_bytes()], end.clone()));
-    for line_end in ["\n", "\r\n", "\r"] {
-        let text = text.replace('\n', line_end);
-        let whole = observe_reads([text.as_bytes()], end.clone());
-        assert_eq!(
-            timeless(&whole),
-            reference,
-            "whole, lines end in {line_end:?}"
-        );
-        let single = observe_reads(text.as_bytes().chunks(1), end.clone());
-        assert_eq!(
-            timeless(&single),
-            reference,
-            "byte by byte, lines end in {line_end:?}"
-        );
-    }
-    reference
+    timeless(&observe_reads([text.as_bytes()], end))
 }
 
 fn event(json: &str) -> String {
@@ -477,27 +432,38 @@ fn odd_letters_and_a_huge_event_are_content_like_any_other() {
     assert_eq!((record.status, record.num_content_bytes), (Status::Ok, 8));
 }
 
-proptest! {
-    #[test]
-    fn cuts_change_times_only(cuts in proptest::collection::vec(0usize..600, 0..12)) {
-        let stream = joined(&[role(), text("<think>h\u{1f600}m</think>"), text("a\r\n"), finish("stop"), usage(7)]);
-        let bytes = stream.as_bytes();
-        let mut ends: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).chain([0, bytes.len()]).collect();
-        ends.sort_unstable();
-        let reads = ends.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
-        let cut = observe_reads(reads, StreamEnd::Closed);
-        let whole = observe_reads([bytes], StreamEnd::Closed);
-        prop_assert_eq!(timeless(&cut), timeless(&whole));
-    }
+/// Pieces of streams, so that random ones get past the first line.
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    let words: &[&[u8]] = &[
+        b"data:", b"data: ", b"event: error", b"id: 1", b": ping", b"\n", b"\n", b"\r", b"\r\n", b"\n\n", b" ",
+        b"\xEF\xBB\xBF", b"\xF0\x9F", b"[DONE]", b"{", b"}", b"[", b"<html>", b"null", b"{\"error\":\"x\"}",
+        b"{\"choices\":[{\"delta\":{\"content\":\"<think>a\"}}]}",
+        b"{\"choices\":[{\"delta\":{\"content\":\"b\"}}],\"usage\":{\"completion_tokens\":9223372036854775807}}",
+        b"{\"choices\":[{\"index\":9,\"text\":\"c\",\"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":0}}",
+    ];
+    prop_oneof![
+        6 => proptest::sample::select(words).prop_map(<[u8]>::to_vec),
+        1 => proptest::collection::vec(any::<u8>(), 0..9),
+    ]
+}
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// What the fuzz targets do, without a special compiler.
     #[test]
-    fn no_bytes_bring_an_observation_down(bytes in proptest::collection::vec(any::<u8>(), 0..300), status in 0u16..700) {
-        let mut observation = Observation::new(Limits { event_bytes_max: 64, body_bytes_max: 64 });
-        observation.head(status, Duration::ZERO);
-        for byte in bytes.chunks(7) {
-            observation.read(byte, Duration::ZERO);
-        }
-        let record = observation.finish(StreamEnd::Closed, Duration::ZERO);
-        prop_assert!(record.status != Status::Ok);
+    fn cuts_change_times_only_whatever_the_bytes(
+        pieces in proptest::collection::vec(piece(), 0..40),
+        lengths in proptest::collection::vec(0u8..40, 0..8),
+        status in prop_oneof![3 => Just(200u16), 1 => 0u16..1000],
+        end in prop_oneof![
+            Just(StreamEnd::Closed), Just(StreamEnd::Reset), Just(StreamEnd::Cancelled),
+            Just(StreamEnd::TimedOut(Wait::Total)),
+        ],
+    ) {
+        let stream = pieces.concat();
+        let reads = walk::cut(&stream, &lengths);
+        walk::events(&reads);
+        walk::answer(status, &reads, &end);
     }
 }
