@@ -88,9 +88,18 @@ fn tests() -> anyhow::Result<()> {
         .env("FULCRUM_REQUIRE_MODELS", "1"))
 }
 
-/// The Python packages `openai`, `anthropic` and `schemathesis` against the real binary and model.
+/// The Python packages `openai`, `anthropic` and `schemathesis` against the real binary and model, and a browser
+/// against the report of a load test.
 fn client() -> anyhow::Result<()> {
     let python = python_environment()?;
+    browser()?;
+    let shown = workspace::target_folder()?.join("report");
+    std::fs::create_dir_all(&shown)?;
+    let report = shown.join("report.html");
+    run(cargo()
+        .args(["test", "--quiet", "--locked", "--package", "fulcrum-bench"])
+        .args(["--lib", "the_page_is_well_formed_and_has_every_chart"])
+        .env("FULCRUM_REPORT", &report))?;
     run(cargo().args(["build", "--quiet", "--locked", "--package", "fulcrum"]))?;
     let binary = workspace::target_folder()?.join("debug/fulcrum");
     let discover = [
@@ -103,7 +112,23 @@ fn client() -> anyhow::Result<()> {
     ];
     run(Command::new(python)
         .args(discover)
-        .env("FULCRUM_BIN", binary))
+        .env("FULCRUM_BIN", binary)
+        .env("FULCRUM_REPORT", report)
+        .env("FULCRUM_SCREENSHOTS", shown))
+}
+
+/// Debian's Chromium on a CI machine that has none. Elsewhere nothing is installed: without a browser the test of the
+/// report says that it is skipped.
+fn browser() -> anyhow::Result<()> {
+    let is_there = Command::new("chromium").arg("--version").output().is_ok();
+    if is_there || std::env::var_os("CI").is_none() {
+        return Ok(());
+    }
+    run(Command::new("apt-get").args(["update", "--quiet"]))?;
+    run(Command::new("apt-get")
+        .args(["install", "--yes", "--quiet", "--no-install-recommends"])
+        .args(["chromium", "fonts-dejavu-core"])
+        .env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
 /// Creates the environment once and returns its interpreter.

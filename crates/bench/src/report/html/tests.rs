@@ -25,6 +25,10 @@ fn texts<'a>(document: &'a roxmltree::Document<'_>, name: &str) -> Vec<&'a str> 
 #[test]
 fn the_page_is_well_formed_and_has_every_chart() {
     let page = html(&example::summary(), &example::series());
+    // A browser looks at it next: `tests/client/test_report.py`.
+    if let Some(path) = std::env::var_os("FULCRUM_REPORT") {
+        std::fs::write(path, &page).expect("the report can be written");
+    }
     let document = parsed(&page);
     let titles = texts(&document, "h2");
     assert_eq!(
