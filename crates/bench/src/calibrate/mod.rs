@@ -117,6 +117,10 @@ pub async fn rehearse(
     })
 }
 
+/// One in so many events is left out at the beginning: that all streams begin at the same moment is the rehearsal's
+/// doing, and the work of beginning is not that of listening.
+const WARM_UP_SHARE: usize = 5;
+
 /// One stream of a rehearsal.
 struct Stream {
     client: Client,
@@ -147,7 +151,8 @@ impl Stream {
         let sent = exchanged.sent.saturating_duration_since(self.epoch);
         let mut errors = GapSketch::default();
         let text = record.text.as_deref().unwrap_or("");
-        for (mark, written) in record.marks.iter().zip(text.split_ascii_whitespace()) {
+        let events = record.marks.iter().zip(text.split_ascii_whitespace());
+        for (mark, written) in events.skip(record.marks.len() / WARM_UP_SHARE) {
             let written = Duration::from_nanos(written.parse().unwrap_or(0));
             errors.add((sent + mark.at).saturating_sub(written).as_secs_f64());
         }
