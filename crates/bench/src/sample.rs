@@ -54,6 +54,8 @@ pub struct Sample {
     pub due: f64,
     /// When its first byte was handed to the socket (or would have been).
     pub sent: f64,
+    /// When the books were told of it, which is just before that: they close what they opened.
+    pub told: f64,
     /// How long its connection took to open; none if it was there already.
     pub connect: Option<f64>,
     /// Prompt tokens as the workload meant them, if it knows.

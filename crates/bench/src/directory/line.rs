@@ -199,6 +199,7 @@ impl Request {
             pacing: self.pacing,
             due: self.due_s,
             sent: self.sent_s,
+            told: self.sent_s,
             connect: self.connect_ms.map(|at| at / 1e3),
             num_prompt_wanted: self.wanted_prompt_tokens,
             num_prompt_shared: self.shared_prompt_tokens,

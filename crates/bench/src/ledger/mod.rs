@@ -189,7 +189,7 @@ impl Ledger {
         book.stopped_by = stopped_by.to_owned();
     }
 
-    /// A request was handed over: once for each that [`Ledger::take`] gets later, at its `sent`.
+    /// A request was handed over: once for each that [`Ledger::take`] gets later, at its `told`.
     ///
     /// # Panics
     ///
@@ -214,7 +214,7 @@ impl Ledger {
         self.latest = self.latest.max(row.ended);
         let kept = goods::is_good(&row, self.slo_of(row.class));
         self.count_arrivals(sample, kept);
-        self.timeline.close(row.sent, row.ended);
+        self.timeline.close(sample.told, row.ended);
         self.books[row.level.0 as usize].take(sample, row, kept, &mut self.chance);
         self.bound_rows();
     }

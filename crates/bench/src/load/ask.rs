@@ -122,11 +122,10 @@ impl Question<'_> {
         let route = setting.dialect.api.path();
         let request = setting.client.post(route, &self.conversation.headers, body);
 
-        let (connect, exchanged) = match (self.connect(shared, line).await, request) {
+        let (told, connect, exchanged) = match (self.connect(shared, line).await, request) {
             (Ok((connection, connect)), Ok(request)) => {
-                let begun = Instant::now();
-                let sent = shared.seconds(begun);
-                shared.tell(Told::Sent(moment.level, sent)).await;
+                let told = shared.seconds(Instant::now());
+                shared.tell(Told::Sent(moment.level, told)).await;
                 let mut observation = Observation::new(observe::LIMITS);
                 if self.needs_text {
                     observation.keep_text(LIMITS.answer_bytes_max);
@@ -140,16 +139,16 @@ impl Question<'_> {
                     events.fetch_add(num, Ordering::Relaxed);
                 };
                 let exchange = connection.exchange(request, observation, waits, arrived);
-                (connect, exchange.await)
+                (told, connect, exchange.await)
             }
             (connected, _) => {
                 let begun = Instant::now();
-                let sent = shared.seconds(begun);
-                shared.tell(Told::Sent(moment.level, sent)).await;
+                let told = shared.seconds(begun);
+                shared.tell(Told::Sent(moment.level, told)).await;
                 let mut record = Observation::new(observe::LIMITS)
                     .finish(StreamEnd::NotConnected, Duration::ZERO);
                 record.error = connected.err().map(|error| error.to_string());
-                (None, not_sent(begun, record))
+                (told, None, not_sent(begun, record))
             }
         };
         line.0 = exchanged.connection;
@@ -168,6 +167,7 @@ impl Question<'_> {
             pacing: moment.pacing,
             due: moment.due.unwrap_or(sent),
             sent,
+            told,
             connect: connect.map(|connect| connect.as_secs_f64()),
             num_prompt_wanted: turn.num_prompt_tokens,
             num_prompt_shared: turn.num_shared_tokens,

@@ -380,3 +380,32 @@ proptest::proptest! {
         proptest::prop_assert_eq!(ledger.num_in_flight(), 0);
     }
 }
+
+/// The books hear of a request just before its first byte is written. A level's users all ask at its first moment, which
+/// is the end of a slice of the timeline: what was opened in one slice must not be closed in the next.
+#[test]
+fn a_request_told_in_one_slice_and_written_in_the_next_leaves_nothing_open() {
+    let mut ledger = ledger("");
+    let level = ledger.begin_level(Load::Users(32), 0.0);
+    for round in 0..20 {
+        for user in 0..32 {
+            let told = f64::from(round) + 0.099_999;
+            let mut sample = sample(
+                level,
+                told + 0.000_002 * f64::from(user + 1),
+                Answer {
+                    ttft: 0.1,
+                    gap: 0.01,
+                    num_tokens: 50,
+                }
+                .record(),
+            );
+            sample.told = told;
+            put(&mut ledger, &sample);
+        }
+    }
+    ledger.end_level(level, 20.0, "duration");
+    let told = ledger.level(level);
+    assert!(told.steady_s > 10.0, "{}", told.steady_s);
+    assert!(told.requests_per_s > 25.0, "{}", told.requests_per_s);
+}

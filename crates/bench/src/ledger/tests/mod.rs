@@ -115,6 +115,7 @@ pub(super) fn sample(level: LevelId, sent: f64, record: Record) -> Sample {
         pacing: Pacing::Closed,
         due: sent,
         sent,
+        told: sent,
         connect: None,
         num_prompt_wanted: None,
         num_prompt_shared: 0,
@@ -126,7 +127,7 @@ pub(super) fn sample(level: LevelId, sent: f64, record: Record) -> Sample {
 
 /// Sends and takes at once: for tests that do not look in between.
 pub(super) fn put(ledger: &mut Ledger, sample: &Sample) {
-    ledger.sent(sample.level, sample.sent);
+    ledger.sent(sample.level, sample.told);
     ledger.take(sample);
 }
 
