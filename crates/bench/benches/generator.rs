@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use bench::arrival::Process;
-use bench::calibrate::{Loopback, Pattern, client_of, rehearse};
+use bench::calibrate::{Loopback, Pattern, Processor, client_of, keep_to, rehearse};
 use bench::client::{Api, Dialect};
 use bench::ledger::{Ledger, LedgerConfig};
 use bench::load::{
@@ -39,6 +39,9 @@ fn main() {
         .build()
         .expect("a runtime");
     head.block_on(async {
+        // One core, as promised, and not the server's.
+        let keeping = hands.handle().spawn(async { keep_to(Processor::First) });
+        keeping.await.expect("a thread");
         streams(hands.handle(), num_streams.unwrap_or(NUM_STREAMS)).await;
         for rate in RATES {
             arrivals(hands.handle(), rate).await;

@@ -69,7 +69,10 @@ impl Loopback {
         };
         let thread = std::thread::Builder::new()
             .name("loop-back".to_owned())
-            .spawn(move || runtime.block_on(serving))?;
+            .spawn(move || {
+                keep_to(Processor::Last);
+                runtime.block_on(serving);
+            })?;
         Ok(Loopback {
             address,
             epoch,
@@ -96,6 +99,36 @@ impl Drop for Loopback {
             // It ends at its next wake-up; a panic in it has been told already.
             let _ = thread.join();
         }
+    }
+}
+
+/// A processor of those that this process may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processor {
+    /// The first.
+    First,
+    /// The last; the first one's other if there are two.
+    Last,
+}
+
+/// Keeps the thread that calls to one processor; with a single one there is nothing to choose. Schedulers like to wake
+/// a reader beside its writer, on the same processor: each then waits for the other, which no client and server on two
+/// machines do.
+pub fn keep_to(processor: Processor) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Ok(usable) = sched_getaffinity(None) else {
+        return;
+    };
+    let mut usable = (0..CpuSet::MAX_CPU).filter(|&idx| usable.is_set(idx));
+    let chosen = match processor {
+        Processor::First => usable.next(),
+        Processor::Last => usable.next_back(),
+    };
+    if let Some(idx) = chosen {
+        let mut only = CpuSet::new();
+        only.set(idx);
+        // Without it the measurement is a worse one, not a wrong one.
+        let _ = sched_setaffinity(None, &only);
     }
 }
 

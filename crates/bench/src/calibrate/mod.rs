@@ -25,7 +25,7 @@ use crate::client::{
 use crate::observe::{LIMITS, Observation, Status};
 use crate::sample::GapSketch;
 
-pub use self::loopback::{Loopback, Pattern};
+pub use self::loopback::{Loopback, Pattern, Processor, keep_to};
 
 /// What the client told too late, over all events of a rehearsal.
 #[derive(Clone, Debug, PartialEq)]
