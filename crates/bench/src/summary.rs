@@ -36,6 +36,9 @@ pub struct Summary {
     pub protocol: String,
     /// What drew prompts, lengths and arrivals.
     pub seed: u64,
+    /// What drew words: with it and the seed, `--salt` asks the same again.
+    #[serde(default)]
+    pub salt: u64,
     /// What was asked.
     pub workload: WorkloadSummary,
     /// What the client itself can do.

@@ -49,7 +49,7 @@ impl Asked<'_> {
             }
             Api::Completions => {
                 let texts: Vec<&str> = self.messages.iter().map(|message| &*message.text).collect();
-                body.insert("prompt".to_owned(), json!(texts.concat()));
+                body.insert("prompt".to_owned(), json!(texts.join("\n")));
             }
         }
         if let Some(num) = self.num_output_tokens {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_completion_has_one_text() {
-        assert_eq!(body(Api::Completions, &[])["prompt"], "Be brief.Why?");
+        assert_eq!(body(Api::Completions, &[])["prompt"], "Be brief.\nWhy?");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::io;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::body::{Asked, Dialect};
@@ -88,7 +88,7 @@ const TRIAL: &str = "Count to three.";
 /// Bytes of an answer to a question that is not measured.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Asks the endpoint what it is.
+/// Asks the endpoint what it is; `body` has the fields that every request of the run will have.
 ///
 /// # Errors
 ///
@@ -101,11 +101,12 @@ pub async fn probe(
     client: &Client,
     model: Option<&str>,
     api: Option<Api>,
+    body: &Map<String, Value>,
 ) -> Result<Probed, ProbeError> {
     let mut desk = Desk::open(client).await?;
     let model = desk.model(model).await?;
     let api = api.or(client.endpoint.api).unwrap_or(Api::Chat);
-    let (dialect, trial) = desk.dialect(model.as_deref(), api).await?;
+    let (dialect, trial) = desk.dialect(model.as_deref(), api, body).await?;
     let tokenizes = desk.tokenizes(model.as_deref()).await;
     Ok(Probed {
         model,
@@ -157,6 +158,7 @@ pub async fn count_chats(
     client: &Client,
     probed: &Probed,
     chats: &[Vec<Message>],
+    body: &Map<String, Value>,
 ) -> Result<Option<Vec<u64>>, ProbeError> {
     let mut desk = Desk::open(client).await?;
     let mut counts = Vec::with_capacity(chats.len());
@@ -166,7 +168,7 @@ pub async fn count_chats(
             messages,
             num_output_tokens: Some(1),
             output: OutputLength::AtMost,
-            extra: &[],
+            extra: &[body],
         };
         let record = desk.ask(&asked, probed.dialect).await?;
         match record.num_prompt_tokens {
@@ -264,6 +266,7 @@ impl Desk<'_> {
         &mut self,
         model: Option<&str>,
         api: Api,
+        body: &Map<String, Value>,
     ) -> Result<(Dialect, Record), ProbeError> {
         let all = Dialect {
             api,
@@ -297,7 +300,7 @@ impl Desk<'_> {
                 messages: &trial,
                 num_output_tokens: Some(4),
                 output: OutputLength::Exact,
-                extra: &[],
+                extra: &[body],
             };
             let record = self.ask(&asked, dialect).await?;
             match record.status {

@@ -301,7 +301,9 @@ fn strict_server(asked: &Request) -> Script {
 #[tokio::test(start_paused = true)]
 async fn a_probe_finds_the_model_and_leaves_out_what_is_refused() {
     let client = client(|asked| strict_server(&asked));
-    let probed = probe(&client, None, None).await.expect("an endpoint");
+    let probed = probe(&client, None, None, &serde_json::Map::new())
+        .await
+        .expect("an endpoint");
     assert_eq!(probed.model.as_deref(), Some("one"));
     assert_eq!(
         probed.dialect,
@@ -321,11 +323,18 @@ async fn a_probe_finds_the_model_and_leaves_out_what_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_says_what_is_wrong() {
-    let unknown = probe(&client(|asked| strict_server(&asked)), Some("two"), None).await;
+    let unknown = probe(
+        &client(|asked| strict_server(&asked)),
+        Some("two"),
+        None,
+        &serde_json::Map::new(),
+    )
+    .await;
     let locked = probe(
         &client(|_| document(401, "application/json", "{}")),
         None,
         None,
+        &serde_json::Map::new(),
     )
     .await;
     let broken = client(|asked| match asked.is_for("/v1/models") {
@@ -336,7 +345,7 @@ async fn a_probe_says_what_is_wrong() {
             r#"{"error":{"message":"out of memory"}}"#,
         ),
     });
-    let broken = probe(&broken, None, None).await;
+    let broken = probe(&broken, None, None, &serde_json::Map::new()).await;
     for (outcome, word) in [
         (unknown, "it has one"),
         (locked, "--api-key-env"),

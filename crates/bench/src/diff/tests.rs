@@ -79,6 +79,7 @@ fn summary(steady_s: f64) -> Summary {
         api: "chat".to_owned(),
         protocol: "http/1.1".to_owned(),
         seed: 5,
+        salt: 0,
         workload: WorkloadSummary {
             name: "mixed".to_owned(),
             hash: "0123456789abcdef".to_owned(),

@@ -14,9 +14,20 @@ const MISSING_SHARE_MAX: f64 = 0.01;
 pub(super) struct Missing(pub f64);
 
 impl Missing {
-    /// Whether a quantile can be read off the values that are there.
+    /// Whether a quantile can be read off the values that are there, if the missing ones are of few requests or beyond it.
     pub fn spares(self, q: f64) -> bool {
         self.0 <= MISSING_SHARE_MAX || q <= 1.0 - self.0
+    }
+
+    /// Where among the values that are there the quantile of all lies, when the missing ones are larger than each of
+    /// them; none if it is one of the missing.
+    ///
+    /// ```text
+    /// there |==================|   missing |- - -|     q of all = q / (1 - missing) of those that are there
+    /// ```
+    fn place(self, q: f64) -> Option<f64> {
+        let place = q / (1.0 - self.0);
+        (place < 1.0).then_some(place)
     }
 }
 
@@ -26,23 +37,29 @@ pub(super) fn figure_of(in_time_order: &[f64], missing: Missing) -> Figure {
     sorted.sort_by(f64::total_cmp);
     let mut figure = Figure {
         n: sorted.len() as u64,
-        mean: mean(&sorted).map(ms),
+        // Without its largest values, a mean is no estimate of anything.
+        mean: mean(&sorted)
+            .filter(|_| missing.0 <= MISSING_SHARE_MAX)
+            .map(ms),
         max: sorted.last().copied().map(ms),
         ..Figure::default()
     };
-    if let Some(interval) = mean_interval(in_time_order, CONFIDENCE) {
+    if let Some(interval) = mean_interval(in_time_order, CONFIDENCE)
+        && figure.mean.is_some()
+    {
         figure.ci95.insert("mean".to_owned(), interval.map(ms));
     }
     for (name, q) in QUANTILES {
-        let Some(interval) = quantile_interval(&sorted, q, CONFIDENCE) else {
-            let num = needed_for(q, CONFIDENCE);
+        let Some(place) = missing.place(q) else {
+            continue;
+        };
+        let Some(interval) = quantile_interval(&sorted, place, CONFIDENCE) else {
+            let num = needed_for(place, CONFIDENCE);
             figure.needs.insert(name.to_owned(), num);
             continue;
         };
-        if missing.spares(q) {
-            *place_of(&mut figure, name) = quantile(&sorted, q).map(ms);
-            figure.ci95.insert(name.to_owned(), interval.map(ms));
-        }
+        *place_of(&mut figure, name) = quantile(&sorted, place).map(ms);
+        figure.ci95.insert(name.to_owned(), interval.map(ms));
     }
     figure
 }
@@ -60,4 +77,21 @@ pub(super) fn place_of<'a>(figure: &'a mut Figure, name: &str) -> &'a mut Option
 
 pub(super) fn ms(seconds: f64) -> f64 {
     seconds * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_values_are_the_largest() {
+        // 1 to 100 s, of which nobody waited for the last 20.
+        let there: Vec<f64> = (1..=80).map(f64::from).collect();
+        let figure = figure_of(&there, Missing(0.2));
+        let all: Vec<f64> = (1..=100).map(f64::from).collect();
+        let truth = quantile(&all, 0.5).map(ms).expect("a median");
+        let told = figure.p50.expect("a median");
+        assert!((told - truth).abs() < 1_000.0, "{told} is not {truth}");
+        assert_eq!((figure.mean, figure.p90), (None, None));
+    }
 }

@@ -83,7 +83,7 @@ impl Schedule {
             let Ok(place) = Arc::clone(&pool.places).acquire_owned().await else {
                 return;
             };
-            if self.is_main && !shared.takes_quota(&self.target.borrow()) {
+            if self.is_main && !self.target.borrow().takes_quota() {
                 return;
             }
             let Some(conversation) = shared.conversation(self.first_number + idx) else {

@@ -1,5 +1,6 @@
 //! One conversation, turn by turn: from what was said so far to a sample.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{LIMITS, Shared, Told};
 use crate::client::{Asked, Connection, Exchanged, Waits};
-use crate::observe::{self, Observation, Record, Status, StreamEnd};
+use crate::observe::{self, Observation, Status, StreamEnd};
 use crate::sample::{AskId, ClassId, LevelId, Pacing, Sample};
 use crate::workload::{Conversation, History, Message, Role};
 
@@ -122,10 +123,13 @@ impl Question<'_> {
         let route = setting.dialect.api.path();
         let request = setting.client.post(route, &self.conversation.headers, body);
 
-        let (told, connect, exchanged) = match (self.connect(shared, line).await, request) {
+        // Told before there is a connection: a request that waits for one is on its way.
+        let told = shared.seconds(Instant::now());
+        shared.tell(Told::Sent(moment.level, told)).await;
+        let connected = self.connect(shared, line).await;
+        let was_open = connected.is_ok();
+        let (connect, exchanged) = match (connected, request) {
             (Ok((connection, connect)), Ok(request)) => {
-                let told = shared.seconds(Instant::now());
-                shared.tell(Told::Sent(moment.level, told)).await;
                 let mut observation = Observation::new(observe::LIMITS);
                 if self.needs_text {
                     observation.keep_text(LIMITS.answer_bytes_max);
@@ -139,20 +143,20 @@ impl Question<'_> {
                     events.fetch_add(num, Ordering::Relaxed);
                 };
                 let exchange = connection.exchange(request, observation, waits, arrived);
-                (told, connect, exchange.await)
+                (connect, exchange.await)
             }
-            (connected, _) => {
-                let begun = Instant::now();
-                let told = shared.seconds(begun);
-                shared.tell(Told::Sent(moment.level, told)).await;
-                let mut record = Observation::new(observe::LIMITS)
-                    .finish(StreamEnd::NotConnected, Duration::ZERO);
-                record.error = connected.err().map(|error| error.to_string());
-                (told, None, not_sent(begun, record))
+            (Ok((connection, connect)), Err(error)) => {
+                let mut exchanged = not_sent(StreamEnd::NotConnected, error.to_string());
+                exchanged.connection = Some(connection);
+                (connect, exchanged)
             }
+            (Err(error), _) if error.kind() == ErrorKind::Interrupted => {
+                (None, not_sent(StreamEnd::Cancelled, error.to_string()))
+            }
+            (Err(error), _) => (None, not_sent(StreamEnd::NotConnected, error.to_string())),
         };
         line.0 = exchanged.connection;
-        if line.0.is_none() && exchanged.record.status != Status::Connect {
+        if was_open && line.0.is_none() {
             shared.counters.closed();
         }
         shared.counters.in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -201,9 +205,11 @@ impl Question<'_> {
     }
 }
 
-fn not_sent(begun: Instant, record: Record) -> Exchanged {
+fn not_sent(end: StreamEnd, error: String) -> Exchanged {
+    let mut record = Observation::new(observe::LIMITS).finish(end, Duration::ZERO);
+    record.error = Some(error);
     Exchanged {
-        sent: begun,
+        sent: Instant::now(),
         record,
         connection: None,
     }

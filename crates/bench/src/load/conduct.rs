@@ -256,8 +256,6 @@ impl Head<'_> {
         over: &CancellationToken,
     ) -> io::Result<()> {
         let shared = Arc::clone(&self.hands.shared);
-        shared.asked.store(0, Ordering::Relaxed);
-        shared.begun.store(0, Ordering::Relaxed);
         let users = match plan.pace {
             Pace::Users(users) => users.min(LIMITS.users_max),
             Pace::Arrivals(_) => 0,
@@ -271,6 +269,7 @@ impl Head<'_> {
             users,
             first_number,
             quota: plan.stop.requests,
+            tally: Arc::default(),
             is_over: false,
         });
         while self.hands.num_users < users {

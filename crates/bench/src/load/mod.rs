@@ -105,7 +105,7 @@ pub struct Setting {
 }
 
 /// What the hands should do at the moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     level: LevelId,
     /// Users who ask; the others rest.
@@ -114,8 +114,38 @@ pub(crate) struct Target {
     first_number: u64,
     /// Questions of the level, at most; none is no bound.
     quota: Option<u64>,
+    /// What was asked in the level: its own, so that a late user of the last one takes nothing of it.
+    tally: Arc<Tally>,
     /// Nobody begins anything any more.
     is_over: bool,
+}
+
+/// What was asked in a level.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Questions.
+    asked: AtomicU64,
+    /// Conversations.
+    begun: AtomicU64,
+}
+
+impl Target {
+    /// Whether the level may ask more.
+    fn has_quota(&self) -> bool {
+        let asked = self.tally.asked.load(Ordering::Relaxed);
+        self.quota.is_none_or(|quota| asked < quota)
+    }
+
+    /// Counts a question, if the level may ask more.
+    fn takes_quota(&self) -> bool {
+        let asked = self.tally.asked.fetch_add(1, Ordering::Relaxed);
+        self.quota.is_none_or(|quota| asked < quota)
+    }
+
+    /// The next conversation's number.
+    fn next_number(&self) -> u64 {
+        self.first_number + self.tally.begun.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 /// What the hands tell.
@@ -161,9 +191,6 @@ pub(crate) struct Shared {
     told: mpsc::Sender<Told>,
     /// Ends requests in flight.
     cancel: CancellationToken,
-    /// Questions of each level so far, and conversations: reset by a new level.
-    asked: AtomicU64,
-    begun: AtomicU64,
 }
 
 impl Shared {
@@ -188,18 +215,6 @@ impl Shared {
         setting
             .workload
             .conversation(number, setting.seed, &setting.vocabulary)
-    }
-
-    /// Whether the level may ask more.
-    fn has_quota(&self, target: &Target) -> bool {
-        let asked = self.asked.load(Ordering::Relaxed);
-        target.quota.is_none_or(|quota| asked < quota)
-    }
-
-    /// Counts a question, if the level may ask more.
-    fn takes_quota(&self, target: &Target) -> bool {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        target.quota.is_none_or(|quota| asked < quota)
     }
 
     /// Tells; a listener that has gone wants to hear nothing.
@@ -228,6 +243,7 @@ impl Hands {
             users: 0,
             first_number: 0,
             quota: None,
+            tally: Arc::default(),
             is_over: false,
         });
         let pulse = Pulse::start(&handle);
@@ -237,8 +253,6 @@ impl Hands {
                 counters: Arc::default(),
                 told: sender,
                 cancel: CancellationToken::new(),
-                asked: AtomicU64::new(0),
-                begun: AtomicU64::new(0),
             }),
             target,
             told,

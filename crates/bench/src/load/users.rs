@@ -1,7 +1,6 @@
 //! Closed loop: each user asks, waits for the answer, thinks, and asks again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -26,9 +25,8 @@ pub(super) async fn user(idx: u32, shared: Arc<Shared>, mut target: watch::Recei
         if now.is_over {
             return;
         }
-        let begun = shared.begun.fetch_add(1, Ordering::Relaxed);
-        let conversation = shared.conversation(now.first_number + begun);
-        let (Some(conversation), true) = (conversation, shared.has_quota(&now)) else {
+        let conversation = shared.conversation(now.next_number());
+        let (Some(conversation), true) = (conversation, now.has_quota()) else {
             shared.tell(Told::Exhausted(now.level)).await;
             // Nothing left in this level.
             if target.changed().await.is_err() {
@@ -38,7 +36,7 @@ pub(super) async fn user(idx: u32, shared: Arc<Shared>, mut target: watch::Recei
         };
         let outcome = converse(&shared, &mut line, &conversation, || {
             let now = target.borrow();
-            let goes_on = !now.is_over && idx < now.users && shared.takes_quota(&now);
+            let goes_on = !now.is_over && idx < now.users && now.takes_quota();
             goes_on.then_some(Moment {
                 level: now.level,
                 pacing: Pacing::Closed,

@@ -25,6 +25,7 @@ pub fn summary() -> Summary {
         api: "chat".to_owned(),
         protocol: "http/1.1".to_owned(),
         seed: 1,
+        salt: 7,
         workload: WorkloadSummary {
             name: "mixed".to_owned(),
             hash: "9f86d081884c7d65".to_owned(),

@@ -77,6 +77,7 @@ fn summary_of(run: &RunLine, ledger: &Ledger, duration_s: f64) -> (Summary, Seri
         api: run.api.clone(),
         protocol: String::new(),
         seed: run.seed,
+        salt: 0,
         workload: WorkloadSummary {
             name: run.workload.clone(),
             hash: run.workload_hash.clone(),

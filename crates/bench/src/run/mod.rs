@@ -148,13 +148,19 @@ pub async fn prepare(
     mut stage: impl FnMut(&str),
 ) -> Result<Prepared, PrepareError> {
     stage("asking the endpoint for its model");
-    let probed = probe(&order.client, order.model.as_deref(), order.api).await?;
+    let probed = probe(
+        &order.client,
+        order.model.as_deref(),
+        order.api,
+        &order.body,
+    )
+    .await?;
     let mut warnings: Vec<Warning> = order.workload.warnings.iter().map(Warning::clone).collect();
     let vocabulary = match order.vocabulary.take() {
         Some(vocabulary) => vocabulary,
         None if order.workload.needs_vocabulary() => {
             stage("finding words of one token");
-            vocabulary::ask(&order.client, &probed).await?
+            vocabulary::ask(&order.client, &probed, &order.body).await?
         }
         None => Vocabulary::estimate(),
     };
@@ -290,6 +296,7 @@ pub fn summarise(prepared: &Prepared, measured: &Measured, frame: Frame) -> (Sum
         api: prepared.probed.dialect.api.name().to_owned(),
         protocol: order.client.protocol.name().to_owned(),
         seed: order.seed,
+        salt: order.salt,
         workload: WorkloadSummary {
             name: order.workload.name.clone(),
             hash: order.workload.hash.clone(),

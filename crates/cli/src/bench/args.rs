@@ -45,7 +45,7 @@ pub struct LoadArgs {
     /// Closed loop: levels of so many users who wait for each answer [default: 1,8,32,64, then on as the results say].
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with_all = ["rate", "trace"])]
     pub users: Vec<u32>,
-    /// Open loop: levels of so many requests a second that wait for nobody.
+    /// Open loop: levels of so many conversations a second (requests, where they have one turn) that wait for nobody.
     #[arg(long, value_name = "R,…", value_delimiter = ',', value_parser = positive, conflicts_with = "trace")]
     pub rate: Vec<f64>,
     /// With --rate: how arrivals are spread.
@@ -75,13 +75,13 @@ pub struct LoadArgs {
     /// Requests of each level.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
-    /// End each level when throughput, TTFT p50 and TPOT p50 are known this well (95 %) [default: 5 %, for the default levels].
+    /// End each level when throughput, TTFT p50 and TPOT p50 are known this well (95 %), or after 10m if --duration does not say otherwise [default: 5 %, for the default levels].
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub precision: Option<f64>,
     /// Time for all levels together; with default levels they are chosen to use it well [default there: 10m].
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub budget: Option<f64>,
-    /// Requests in flight at once, at most; arrivals wait for a place, and that is in their latency.
+    /// Open loop: conversations at once, at most; arrivals wait for a place, and that is in their latency.
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_concurrency: u32,
     /// How long a user waits between an answer and the next conversation.

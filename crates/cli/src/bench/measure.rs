@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use bench::directory::{RunLine, RunWriter, write_whole};
-use bench::load::{ClientThreads, Ended};
+use bench::load::ClientThreads;
 use bench::run::{self, Frame, Levels, Order, PrepareError, Prepared};
 use bench::summary::Summary;
 use tokio::runtime::{Builder, Runtime};
@@ -45,8 +45,8 @@ pub fn measure(url: &str, load: &LoadArgs, output: &OutputArgs) -> anyhow::Resul
         print(&report::shown(&summary, &series, output.format))?;
         eprintln!("written to {}", directory.display());
         // Only now, with everything saved that there is.
-        let ended = measured.ended.context("the run ended early")?;
-        Ok(exit_code(&prepared.order, &summary, ended))
+        measured.ended.context("the run ended early")?;
+        Ok(exit_code(&prepared.order, &summary))
     })
 }
 
@@ -196,9 +196,9 @@ fn wanted_directory(output: &OutputArgs) -> PathBuf {
 }
 
 /// What the run says to a script.
-fn exit_code(order: &Order, summary: &Summary, ended: Ended) -> ExitCode {
+fn exit_code(order: &Order, summary: &Summary) -> ExitCode {
     let num_ok: u64 = summary.levels.iter().map(|level| level.requests.ok).sum();
-    if num_ok == 0 && ended != Ended::Interrupted {
+    if num_ok == 0 {
         eprintln!("error: not one request succeeded");
         return ExitCode::from(EXIT_UNREACHABLE);
     }

@@ -30,6 +30,8 @@ const PRECISION: f64 = 0.05;
 const PRECISION_FROM_S: f64 = 10.0;
 /// A search's time, if none is named.
 const BUDGET_S: f64 = 600.0;
+/// A level that waits for its precision, at the longest: a server that fails has none, and some figures never get there.
+const PRECISION_MAX_S: f64 = 600.0;
 /// Longer than anybody waits: a level that ends by something else.
 const NO_END_S: f64 = 1e9;
 
@@ -161,8 +163,11 @@ fn search_of(args: &LoadArgs) -> Levels {
 
 /// When a level ends: whatever is asked for, or after `default_s`.
 fn stop_of(args: &LoadArgs, default_s: f64) -> Stop {
-    let has_end = args.requests.is_some() || args.precision.is_some();
-    let otherwise = if has_end { NO_END_S } else { default_s };
+    let otherwise = match (args.requests, args.precision) {
+        (Some(_), _) => NO_END_S,
+        (None, Some(_)) => PRECISION_MAX_S.max(default_s),
+        (None, None) => default_s,
+    };
     let duration_s = args.duration.unwrap_or(otherwise);
     Stop {
         duration_s,
@@ -217,7 +222,8 @@ fn vocabulary_of(path: &Path) -> anyhow::Result<Vocabulary> {
 /// Words that no run before had: the clock in nanoseconds is as good as a die.
 fn salt_of_now() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as u64)
+    // What JSON readers keep of a number.
+    since.map_or(0, |since| since.as_nanos() as u64 % (1 << 53))
 }
 
 /// Whether the levels are one, as interleaving needs it.

@@ -38,7 +38,6 @@ pub struct Watch {
     is_stopped: Arc<AtomicBool>,
     /// Moments and the events until then.
     events: VecDeque<(f64, u64)>,
-    num_ok_of_level: u64,
     next_draw: f64,
     next_figures: f64,
     next_line: f64,
@@ -84,7 +83,6 @@ impl Watch {
             terminal,
             is_stopped,
             events: VecDeque::new(),
-            num_ok_of_level: 0,
             next_draw: 0.0,
             next_figures: 0.0,
             next_line: LINE_S,
@@ -145,7 +143,6 @@ impl Audience for Watch {
         (self.view.ttft_ms, self.view.tpot_ms) = ([None; 2], [None; 2]);
         self.view.level_planned_s =
             Some(plan.stop.duration_s).filter(|&duration_s| duration_s < 1e8);
-        self.num_ok_of_level = 0;
         let line = LevelLine {
             level,
             users,
@@ -199,13 +196,20 @@ impl Scrape {
         let Some(url) = url else {
             return Ok(Scrape(None));
         };
-        let mut client = match url {
-            "" => client.clone(),
-            url => order::client_of(url.parse::<Endpoint>()?, load)?,
-        };
         if url.is_empty() {
+            let mut client = client.clone();
             client.endpoint.base_path.push_str("/metrics");
+            return Ok(Scrape(Some(client)));
         }
+        let endpoint: Endpoint = url.parse()?;
+        let is_same = endpoint.scheme == client.endpoint.scheme
+            && endpoint.authority() == client.endpoint.authority();
+        let mut other = order::client_of(endpoint, load)?;
+        if !is_same {
+            // Keys are for the server that is measured, and for no other.
+            other.headers = Client::headers(&other.endpoint, None, &[])?;
+        }
+        let client = other;
         Ok(Scrape(Some(client)))
     }
 
