@@ -22,7 +22,7 @@ pub struct Summary {
     pub fulcrum: String,
     /// When the run began: RFC 3339, UTC.
     pub started: String,
-    /// How long it took, calibration included.
+    /// How long it took, from the first level on.
     pub duration_s: f64,
     /// The flags as given, secrets left out.
     pub command: Vec<String>,

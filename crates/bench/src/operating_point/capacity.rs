@@ -210,6 +210,13 @@ fn judge_objective(level: &Level, objective: &Objective) -> (Outcome, String) {
             format!("{objective}: p{percent} is {value:.4} ms already"),
         );
     }
+    // A larger percentile below the limit says the same of a smaller one.
+    let larger = known(figure)
+        .into_iter()
+        .find(|&(quantile, value)| quantile > objective.quantile && value < limit_ms);
+    if larger.is_some() {
+        return (Outcome::Met, String::new());
+    }
     // If the percentile were over the limit, all of n requests would be below it with probability q^n.
     let luck = objective.quantile.powf(figure.n as f64);
     if figure.max.is_some_and(|max| max < limit_ms)
@@ -276,4 +283,33 @@ fn between(from: (f64, &Level), to: (f64, &Level), judgement: &Judgement) -> Opt
             load.is_finite().then_some(load)
         })
         .min_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_that_is_not_told_is_judged_by_its_neighbours() {
+        let mut level = Level {
+            users: Some(4),
+            ..Level::default()
+        };
+        level.requests.ok = 10_000;
+        level.ttft_ms = Figure {
+            n: 10_000,
+            p50: Some(300.0),
+            p90: Some(450.0),
+            max: Some(900.0),
+            ..Figure::default()
+        };
+        for (slo, outcome) in [
+            ("ttft:p75<500ms", "met"),
+            ("ttft:p75<200ms", "missed"),
+            ("ttft:p75<400ms", "unknown"),
+        ] {
+            let told = slo_capacity(std::slice::from_ref(&level), &slo.parse().expect("an SLO"));
+            assert_eq!(told.levels[0].outcome, outcome, "{slo}");
+        }
+    }
 }

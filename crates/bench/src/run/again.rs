@@ -42,7 +42,7 @@ pub fn summarise_again(
             Line::Run(_) => {}
             Line::Level(level) => {
                 if let Some(before) = open {
-                    ledger.end_level(before, level.start_s, "interrupted");
+                    ledger.end_level(before, level.start_s, "unknown");
                 }
                 let load = match (level.users, level.offered_rps) {
                     (Some(users), _) => Load::Users(users),

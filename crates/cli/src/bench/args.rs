@@ -120,7 +120,7 @@ pub struct LoadArgs {
     /// Ask exactly what another run with this salt asked, even if the server still has it in its cache [default: new words in each run].
     #[arg(long, value_name = "N")]
     pub salt: Option<u64>,
-    /// Threads that drive connections; one is enough for 2,000 streams.
+    /// Threads that drive connections; one tells 1,000 streams of 50 tokens/s to the millisecond.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub client_threads: u16,
     /// How long a connection may take to open.
