@@ -1,6 +1,6 @@
 //! Two runs against each other: by how much is B slower or faster than A, and how sure is that?
 //!
-//! The one idea: runs of the same workload, seed and load ask the same under the same [`AskId`], so requests pair, and
+//! The one idea: runs of the same workload, seed and load ask the same under the same [`AskId`](crate::sample::AskId), so requests pair, and
 //! what makes one prompt slower than another drops out. A *paired cluster bootstrap* resamples conversations (turns of
 //! one conversation are no independent witnesses), takes both sides' figure of the same conversations, and divides:
 //!

@@ -1,7 +1,7 @@
 //! A run while it goes on: a page for terminals, lines for everything else.
 //!
 //! The one idea: the driver fills a [`LiveView`] a few times a second, and what is shown is a pure function of it
-//! ([`draw`], [`line`]). Only [`LiveTerminal`] touches a terminal, and gives it back whatever happens.
+//! ([`draw`], [`line()`]). Only [`LiveTerminal`] touches a terminal, and gives it back whatever happens.
 //!
 //! Not here: how running figures come about, and what stopping means (the driver's).
 
