@@ -23,8 +23,9 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
+use super::Opened;
 use super::same_task::SameTask;
-use super::stamp::{Io, Stamped, Stamps};
+use super::stamp::Stamps;
 use crate::observe::{Observation, Progress, Record, StreamEnd, Wait};
 
 /// Which HTTP.
@@ -102,9 +103,9 @@ impl Connection {
     /// # Errors
     ///
     /// If the other side does not speak `protocol`.
-    pub async fn begin(io: impl Io + 'static, protocol: Protocol) -> io::Result<Connection> {
-        let stamps = Stamps::new(Instant::now());
-        let io = TokioIo::new(Stamped::new(io, Arc::clone(&stamps)));
+    pub async fn begin(opened: Opened, protocol: Protocol) -> io::Result<Connection> {
+        let Opened { io, stamps } = opened;
+        let io = TokioIo::new(io);
         let (sender, driver): (Sender, Driver) = match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new()

@@ -8,8 +8,11 @@
 // Where to ask.
 mod endpoint;
 
-// A socket that knows when it was read.
+// When bytes arrived and when they left.
 mod stamp;
+
+// A TCP socket whose reads are stamped by the kernel.
+mod socket;
 
 // Futures that are polled together.
 mod same_task;
@@ -47,14 +50,30 @@ pub use self::body::{Asked, Dialect};
 pub use self::connection::{Connection, Exchanged, Protocol, Timeouts, Waits};
 pub use self::endpoint::{Api, Endpoint, EndpointError, Scheme};
 pub use self::probe::{ProbeError, Probed, Tokenizes, count_chats, count_tokens, probe};
+use self::socket::Socket;
 pub use self::stamp::Io;
+use self::stamp::{Stamped, Stamps};
 pub use self::tls::Trust;
 
 /// Opens sockets; tests put their own here.
 #[derive(Clone)]
 pub struct Connector(Arc<dyn Fn() -> Opening + Send + Sync>);
 
-type Opening = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = io::Result<Opened>> + Send>>;
+
+/// An open socket and its stamps.
+pub struct Opened {
+    io: Box<dyn Io>,
+    stamps: Arc<Stamps>,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened")
+            .field("stamps", &self.stamps)
+            .finish_non_exhaustive()
+    }
+}
 
 impl std::fmt::Debug for Connector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -71,7 +90,14 @@ impl Connector {
     {
         Connector(Arc::new(move || {
             let opening = open();
-            Box::pin(async move { Ok(Box::new(opening.await?) as Box<dyn Io>) })
+            Box::pin(async move {
+                let stamps = Stamps::new(Instant::now());
+                let io = Stamped::new(opening.await?, Arc::clone(&stamps));
+                Ok(Opened {
+                    io: Box::new(io),
+                    stamps,
+                })
+            })
         }))
     }
 
@@ -97,14 +123,17 @@ impl Connector {
                 let socket = TcpStream::connect((host.as_str(), port)).await?;
                 // Requests are small and users impatient.
                 socket.set_nodelay(true)?;
-                match tls {
-                    None => Ok(Box::new(socket) as Box<dyn Io>),
+                let stamps = Stamps::new(Instant::now());
+                let socket = Socket::new(socket, Arc::clone(&stamps));
+                let io: Box<dyn Io> = match tls {
+                    None => Box::new(socket),
                     Some((tls, name)) => {
                         let socket = tls.connect(name, socket).await?;
                         tls::expect_agreed(&socket, protocol)?;
-                        Ok(Box::new(socket) as _)
+                        Box::new(socket)
                     }
-                }
+                };
+                Ok(Opened { io, stamps })
             })
         })))
     }

@@ -1,7 +1,7 @@
-//! A socket that knows when it was last read and first written.
+//! What a connection knows of its times: when the bytes read last arrived, when the first byte was written.
 //!
-//! The one idea: time is taken below HTTP, at the read itself, before anybody has parsed a byte. What the client then
-//! does with the bytes, and when it gets to it, no longer changes the figure.
+//! The one idea: time is taken below HTTP and TLS, at the read itself or before it (`socket`), before anybody has parsed
+//! a byte. What the client then does with the bytes, and when it gets to it, no longer changes the figure.
 
 use std::io;
 use std::pin::Pin;
@@ -44,6 +44,19 @@ impl Stamps {
         self.instant(&self.first_write)
     }
 
+    /// Bytes were read that arrived at `at`.
+    pub fn read_at(&self, at: Instant) {
+        self.last_read.store(self.stamp(at), Ordering::Relaxed);
+    }
+
+    /// Bytes are written now; only the first write since the last request counts.
+    pub fn written(&self) {
+        if self.first_write.load(Ordering::Relaxed) == 0 {
+            let now = self.stamp(Instant::now());
+            self.first_write.store(now, Ordering::Relaxed);
+        }
+    }
+
     /// A new request begins.
     pub fn forget_write(&self) {
         self.first_write.store(0, Ordering::Relaxed);
@@ -56,12 +69,13 @@ impl Stamps {
         }
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos() + 1).unwrap_or(u64::MAX)
+    fn stamp(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.epoch);
+        u64::try_from(since.as_nanos() + 1).unwrap_or(u64::MAX)
     }
 }
 
-/// A socket with its stamps.
+/// Anything that carries bytes, stamped when it is read.
 #[derive(Debug)]
 pub struct Stamped<S> {
     inner: S,
@@ -84,8 +98,7 @@ impl<S: Io> AsyncRead for Stamped<S> {
         let num_before = buffer.filled().len();
         let outcome = Pin::new(&mut self.inner).poll_read(cx, buffer);
         if buffer.filled().len() > num_before {
-            let now = self.stamps.now();
-            self.stamps.last_read.store(now, Ordering::Relaxed);
+            self.stamps.read_at(Instant::now());
         }
         outcome
     }
@@ -97,7 +110,7 @@ impl<S: Io> AsyncWrite for Stamped<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stamp_write();
+        self.stamps.written();
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
 
@@ -106,7 +119,7 @@ impl<S: Io> AsyncWrite for Stamped<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stamp_write();
+        self.stamps.written();
         Pin::new(&mut self.inner).poll_write_vectored(cx, bytes)
     }
 
@@ -120,15 +133,5 @@ impl<S: Io> AsyncWrite for Stamped<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
-
-impl<S> Stamped<S> {
-    /// Only the first write since the last request counts.
-    fn stamp_write(&self) {
-        if self.stamps.first_write.load(Ordering::Relaxed) == 0 {
-            let now = self.stamps.now();
-            self.stamps.first_write.store(now, Ordering::Relaxed);
-        }
     }
 }
