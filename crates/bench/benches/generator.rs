@@ -112,7 +112,7 @@ async fn arrivals(hands: &Handle, rate: f64) -> Option<f64> {
     let mut plan = Some(LevelPlan {
         pace: Pace::Arrivals(Process::Poisson { rate }),
         stop: Stop {
-            duration_s: RATE_S,
+            duration_s: Some(RATE_S),
             requests: None,
             precision: None,
             precision_from_s: RATE_S,

@@ -33,7 +33,7 @@ pub struct AskId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pacing {
-    /// Users who wait for an answer: sent is due.
+    /// Users who wait for an answer: latencies begin when a request is sent.
     Closed,
     /// Arrivals that wait for nobody.
     Open,
@@ -48,10 +48,14 @@ pub struct Sample {
     pub level: LevelId,
     /// Of which class.
     pub class: ClassId,
-    /// Whether `due` was set by a schedule.
+    /// How its load was paced.
     pub pacing: Pacing,
-    /// When it should have been sent.
+    /// When it should have been sent: by the schedule, or when its user had thought after the answer before.
     pub due: f64,
+    /// How many seconds it waited for a place, because as many requests were in flight as may be.
+    pub held: f64,
+    /// When it was handed to its connection, or to what opens one.
+    pub handed: f64,
     /// When its first byte was handed to the socket (or would have been).
     pub sent: f64,
     /// When the books were told of it, which is just before that: they close what they opened.
@@ -71,16 +75,17 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Seconds between due and sent.
+    /// By how many seconds the client was late: from due until it was handed over, less the wait for a place, which is
+    /// the bound that the user set, and not the connecting, which takes two sides.
     pub fn lag(&self) -> f64 {
-        (self.sent - self.due).max(0.0)
+        (self.handed - self.due - self.held).max(0.0)
     }
 
     /// Seconds before `sent` at which latencies begin: users who wait for an answer feel nothing before they ask.
     pub fn waited(&self) -> f64 {
         match self.pacing {
             Pacing::Closed => 0.0,
-            Pacing::Open => self.lag(),
+            Pacing::Open => (self.sent - self.due).max(0.0),
         }
     }
 
@@ -100,6 +105,8 @@ impl Sample {
             class: self.class,
             status: record.status,
             due: self.due,
+            held: self.held,
+            lag: self.lag(),
             sent: self.sent,
             ended: self.sent + record.ended.as_secs_f64(),
             connect: self.connect,
@@ -136,6 +143,10 @@ pub struct Row {
     pub status: Status,
     /// When it should have been sent.
     pub due: f64,
+    /// How long it waited for a place.
+    pub held: f64,
+    /// How late the client was: see [`Sample::lag`].
+    pub lag: f64,
     /// When it was.
     pub sent: f64,
     /// When its last byte was there, or it was given up.

@@ -138,8 +138,11 @@ pub struct Level {
     /// From sent to the last content.
     #[serde(default)]
     pub service_e2e_ms: Figure,
-    /// Sent minus due.
+    /// By how much the client was late: from due until a request was handed to its connection, less `held_ms`.
     pub lag_ms: Figure,
+    /// How long requests waited for a place, because `--max-concurrency` of them were in flight.
+    #[serde(default)]
+    pub held_ms: Figure,
     /// To open a connection, of the requests that had to.
     pub connect_ms: Figure,
     /// Queueing by the server's own account.
@@ -152,7 +155,12 @@ pub struct Level {
     pub cache: Option<CacheShare>,
     /// The same figures for each class.
     pub classes: BTreeMap<String, ClassFigures>,
-    /// What to know about the figures: `name:count`.
+    /// What to know about the figures, as `name:count` of requests. Answers: `not_streamed`, `missing_done`,
+    /// `buffered`, `usage_suspect`, `tokens_uncounted`, `output_length_mismatch`, `prompt_length_mismatch`,
+    /// `objective_unknown`. Load: `dropped` were due and still waited for a place when the level ended (attempted, not
+    /// good); `carried_over` were left in flight by the level before; `conversations_cut` counts conversations that the
+    /// level's end cut off between two turns (nothing that was due is lost). Figures: `censored` were given up when the
+    /// run ended, `sampled` are kept of more; `not_steady` and `drain_included` have no count.
     pub flags: Vec<String>,
     /// Who counted tokens: `usage`, `events`, `tokenizer`, `none`.
     pub token_source: String,
@@ -210,6 +218,8 @@ pub struct Counts {
     pub cancelled: u64,
     /// 200 without a token.
     pub empty: u64,
+    /// Due, but never sent: they still waited for a place when the level ended.
+    pub dropped: u64,
 }
 
 impl Counts {
@@ -223,6 +233,7 @@ impl Counts {
             + self.connect
             + self.protocol
             + self.empty
+            + self.dropped
     }
 }
 

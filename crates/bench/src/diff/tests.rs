@@ -42,6 +42,8 @@ fn run(server: Server) -> Run {
             class: ClassId(0),
             status: Status::Ok,
             due,
+            held: 0.0,
+            lag: 0.0,
             sent: due,
             ended: due,
             connect: None,

@@ -92,6 +92,12 @@ pub struct Request {
     pub due_s: f64,
     /// When it was.
     pub sent_s: f64,
+    /// How long it waited for a place.
+    #[serde(default)]
+    pub held_ms: f64,
+    /// How late the client was: from due until it was handed to its connection, less `held_ms`.
+    #[serde(default)]
+    pub lag_ms: f64,
     /// To open a connection, if it had to.
     pub connect_ms: Option<f64>,
     /// Queueing by the server's own account.
@@ -160,6 +166,8 @@ impl Request {
             http_status: record.http_status,
             due_s: micros(sample.due),
             sent_s: micros(sample.sent),
+            held_ms: ms(sample.held),
+            lag_ms: ms(sample.lag()),
             connect_ms: sample.connect.map(ms),
             queue_ms: record.queue.map(|queue| ms(queue.as_secs_f64())),
             ttft_ms: record.first_token.map(since_due),
@@ -198,6 +206,8 @@ impl Request {
             class: ClassId(u16::try_from(class).ok()?),
             pacing: self.pacing,
             due: self.due_s,
+            held: self.held_ms / 1e3,
+            handed: self.due_s + (self.held_ms + self.lag_ms) / 1e3,
             sent: self.sent_s,
             told: self.sent_s,
             connect: self.connect_ms.map(|at| at / 1e3),

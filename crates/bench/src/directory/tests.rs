@@ -47,6 +47,8 @@ fn sample(number: u64) -> Sample {
         pacing: Pacing::Open,
         due: 1.0 + number as f64,
         sent: 1.012_345 + number as f64,
+        held: 0.0,
+        handed: 1.012_345 + number as f64,
         told: 1.012_345 + number as f64,
         connect: (number.is_multiple_of(2)).then_some(0.000_4),
         num_prompt_wanted: Some(160),

@@ -23,9 +23,18 @@ pub(super) struct Failure {
     pub class: usize,
     pub is_cancelled: bool,
     pub due: f64,
+    pub held: f64,
+    pub lag: f64,
     pub sent: f64,
     pub ended: f64,
     pub connect: Option<f64>,
+}
+
+/// A request that was due, and never sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dropped {
+    pub class: usize,
+    pub due: f64,
 }
 
 /// A whole answer.
@@ -48,6 +57,7 @@ pub(super) struct Book {
     pub counts: Vec<Counts>,
     pub answers: Reservoir<Answer>,
     pub failures: Reservoir<Failure>,
+    pub dropped: Reservoir<Dropped>,
     flags: BTreeMap<&'static str, u64>,
     errors: BTreeMap<String, u64>,
     sources: BTreeMap<&'static str, u64>,
@@ -65,6 +75,7 @@ impl Book {
             counts: vec![Counts::default(); num_classes],
             answers: Reservoir::new(LIMITS.level_rows_max),
             failures: Reservoir::new(LIMITS.level_rows_max),
+            dropped: Reservoir::new(LIMITS.level_rows_max),
             flags: BTreeMap::new(),
             errors: BTreeMap::new(),
             sources: BTreeMap::new(),
@@ -85,12 +96,24 @@ impl Book {
                 class,
                 is_cancelled: row.status == Status::Cancelled,
                 due: row.due,
+                held: row.held,
+                lag: row.lag,
                 sent: row.sent,
                 ended: row.ended,
                 connect: row.connect,
             };
             self.failures.offer(failure, chance);
         }
+    }
+
+    pub fn drop(&mut self, dropped: Dropped, chance: &mut Resampler) {
+        self.counts[dropped.class].dropped += 1;
+        self.raise("dropped", 1);
+        self.dropped.offer(dropped, chance);
+    }
+
+    pub fn raise(&mut self, name: &'static str, num: u64) {
+        *self.flags.entry(name).or_insert(0) += num;
     }
 
     /// When a request counts as asked: users' requests when they are sent, others when they are due.
@@ -221,6 +244,7 @@ pub(super) fn add(sum: &mut Counts, other: &Counts) {
         protocol,
         cancelled,
         empty,
+        dropped,
     } = other;
     sum.ok += ok;
     sum.truncated += truncated;
@@ -231,6 +255,7 @@ pub(super) fn add(sum: &mut Counts, other: &Counts) {
     sum.protocol += protocol;
     sum.cancelled += cancelled;
     sum.empty += empty;
+    sum.dropped += dropped;
 }
 
 fn place_of(counts: &mut Counts, status: Status) -> &mut u64 {

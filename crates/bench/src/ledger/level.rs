@@ -68,10 +68,9 @@ impl Ledger {
             steady_s: window.len(),
             stopped_by: book.stopped_by.clone(),
             requests: counts,
-            lag_ms: view.figure_of_all(
-                |answer| Some((answer.row.sent - answer.row.due).max(0.0)),
-                |failure| Some((failure.sent - failure.due).max(0.0)),
-            ),
+            lag_ms: view.figure_of_all(|answer| Some(answer.row.lag), |failure| Some(failure.lag)),
+            held_ms: view
+                .figure_of_all(|answer| Some(answer.row.held), |failure| Some(failure.held)),
             connect_ms: view.figure_of_all(|answer| answer.row.connect, |failure| failure.connect),
             cache: view.cache(|class| self.config.classes[class].shared_share),
             littles_law: self.littles_law(&view, &window),

@@ -48,7 +48,7 @@ use crate::stats::Resampler;
 use crate::summary;
 use crate::workload::Class;
 
-use self::book::Book;
+use self::book::{Book, Dropped};
 use self::goods::Kept;
 use self::level::Detail;
 use self::spread::arrivals_of;
@@ -109,6 +109,25 @@ impl Load {
         match self {
             Load::Users(_) => Pacing::Closed,
             Load::Rate(_) => Pacing::Open,
+        }
+    }
+}
+
+/// What those who ask know about a level's figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LevelFlag {
+    /// Requests of an earlier level that were still in flight when it began.
+    CarriedOver,
+    /// Conversations that its end cut off between two turns. No request that was due is lost by that.
+    ConversationsCut,
+}
+
+impl LevelFlag {
+    /// As in `summary.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            LevelFlag::CarriedOver => "carried_over",
+            LevelFlag::ConversationsCut => "conversations_cut",
         }
     }
 }
@@ -187,6 +206,26 @@ impl Ledger {
         let book = &mut self.books[id.0 as usize];
         book.end = Some(at.max(book.start));
         book.stopped_by = stopped_by.to_owned();
+    }
+
+    /// A request of `class` was due at `due`, and its level ended before it could be sent: it was attempted.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such level or class.
+    pub fn dropped(&mut self, level: LevelId, class: ClassId, due: f64) {
+        let class = usize::from(class.0);
+        let book = &mut self.books[level.0 as usize];
+        book.drop(Dropped { class, due }, &mut self.chance);
+    }
+
+    /// Something to know about a level's figures, `num` times.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such level.
+    pub fn raise(&mut self, level: LevelId, flag: LevelFlag, num: u64) {
+        self.books[level.0 as usize].raise(flag.name(), num);
     }
 
     /// A request was handed over: once for each that [`Ledger::take`] gets later, at its `told`.

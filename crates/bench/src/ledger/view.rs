@@ -16,9 +16,12 @@ pub(super) struct View<'a> {
     /// In the order in which they were asked for.
     pub answers: Vec<&'a Answer>,
     pub failures: Vec<&'a Failure>,
+    /// Requests that were due and never sent.
+    num_dropped: usize,
     /// How many requests each of them stands for.
     pub answer_weight: f64,
     pub failure_weight: f64,
+    dropped_weight: f64,
 }
 
 impl<'a> View<'a> {
@@ -35,13 +38,17 @@ impl<'a> View<'a> {
             asked(left).total_cmp(&asked(right))
         });
         let failures = book.failures.kept().iter();
+        let dropped = book.dropped.kept().iter();
+        let dropped = dropped.filter(|dropped| is_in(dropped.class, dropped.due, dropped.due));
         View {
+            num_dropped: dropped.count(),
             answers,
             failures: failures
                 .filter(|failure| is_in(failure.class, failure.due, failure.sent))
                 .collect(),
             answer_weight: book.answers.weight(),
             failure_weight: book.failures.weight(),
+            dropped_weight: book.dropped.weight(),
         }
     }
 
@@ -84,10 +91,11 @@ impl<'a> View<'a> {
         cancelled.count() as f64 * self.failure_weight
     }
 
+    /// What was cancelled was not waited for; what was dropped had waited longest.
     pub fn missing(&self) -> Missing {
-        let cancelled = self.num_cancelled();
-        let all = cancelled + self.answers.len() as f64 * self.answer_weight;
-        Missing(if all > 0.0 { cancelled / all } else { 0.0 })
+        let missing = self.num_cancelled() + self.num_dropped as f64 * self.dropped_weight;
+        let all = missing + self.answers.len() as f64 * self.answer_weight;
+        Missing(if all > 0.0 { missing / all } else { 0.0 })
     }
 
     /// Good over attempted, and its interval.
@@ -97,9 +105,10 @@ impl<'a> View<'a> {
         let num_failed = failed.count();
         let good = num_good as f64 * self.answer_weight;
         let attempted = self.answers.len() as f64 * self.answer_weight
-            + num_failed as f64 * self.failure_weight;
+            + num_failed as f64 * self.failure_weight
+            + self.num_dropped as f64 * self.dropped_weight;
         let share = (attempted > 0.0).then(|| good / attempted)?;
-        let num_attempted = (self.answers.len() + num_failed) as u64;
+        let num_attempted = (self.answers.len() + num_failed + self.num_dropped) as u64;
         let num = (share * num_attempted as f64).round() as u64;
         Some((share, share_interval(num, num_attempted, CONFIDENCE)?))
     }

@@ -1,17 +1,17 @@
-//! One conversation, turn by turn: from what was said so far to a sample.
+//! One question: from what was said so far to a sample.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{LIMITS, Shared, Told};
 use crate::client::{Asked, Connection, Exchanged, Waits};
-use crate::observe::{self, Observation, Status, StreamEnd};
+use crate::observe::{self, Observation, StreamEnd};
 use crate::sample::{AskId, ClassId, LevelId, Pacing, Sample};
-use crate::workload::{Conversation, History, Message, Role};
+use crate::workload::{Conversation, Message};
 
 /// A user's connection, kept from one request to the next.
 #[derive(Debug, Default)]
@@ -22,94 +22,29 @@ pub(super) struct Line(pub Option<Connection>);
 pub(super) struct Moment {
     pub level: LevelId,
     pub pacing: Pacing,
-    /// When it should be sent, in seconds of the run; none for as soon as possible.
-    pub due: Option<f64>,
+    /// When it should be sent, in seconds of the run.
+    pub due: f64,
+    /// How many seconds it waited for a place.
+    pub held: f64,
 }
 
-/// How a conversation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Every question had its answer, or the run was over.
-    Answered,
-    /// A question had none.
-    Failed,
-}
-
-/// Asks all turns. `each` says before every turn which level it belongs to, or that it is over.
-pub(super) async fn converse(
-    shared: &Arc<Shared>,
-    line: &mut Line,
-    conversation: &Conversation,
-    mut each: impl FnMut() -> Option<Moment>,
-) -> Outcome {
-    let mut said: Vec<Message> = Vec::new();
-    let opening = conversation.system.iter().map(|text| Message {
-        role: Role::System,
-        text: Arc::clone(text),
-    });
-    said.extend(opening);
-    said.extend(conversation.opening.iter().cloned());
-    let num_opening = said.len();
-    for (idx, turn) in conversation.turns.iter().enumerate() {
-        if idx > 0 && turn.think_s > 0.0 {
-            let thinking = sleep(Duration::from_secs_f64(turn.think_s));
-            tokio::select! {
-                () = thinking => {}
-                () = shared.cancel.cancelled() => return Outcome::Answered,
-            }
-        }
-        let Some(mut moment) = each() else {
-            return Outcome::Answered;
-        };
-        if idx > 0 {
-            // Only a conversation's beginning can be scheduled: the rest depends on answers.
-            moment.due = None;
-        }
-        said.push(Message {
-            role: Role::User,
-            text: turn.text.as_str().into(),
-        });
-        let is_last = idx + 1 == conversation.turns.len();
-        let needs_text = !is_last && conversation.history == History::Answers;
-        let question = Question {
-            conversation,
-            idx,
-            said: &said,
-            needs_text,
-        };
-        let sample = question.ask(shared, line, moment).await;
-        let answer = match conversation.history {
-            History::Answers => sample.record.text.as_deref().map(Arc::from),
-            History::Recorded => turn.answer.clone(),
-            History::None => None,
-        };
-        let is_ok = sample.record.status == Status::Ok;
-        shared.tell(Told::Ended(Box::new(sample))).await;
-        if !is_ok {
-            // A user who got no answer has nothing to go on with.
-            return Outcome::Failed;
-        }
-        match answer {
-            Some(text) if conversation.history != History::None => said.push(Message {
-                role: Role::Assistant,
-                text,
-            }),
-            _ => said.truncate(num_opening),
-        }
-    }
-    Outcome::Answered
-}
-
-struct Question<'a> {
-    conversation: &'a Conversation,
-    idx: usize,
-    said: &'a [Message],
-    needs_text: bool,
+pub(super) struct Question<'a> {
+    pub conversation: &'a Conversation,
+    /// Which turn.
+    pub idx: usize,
+    pub said: &'a [Message],
+    /// Whether a later turn repeats the answer.
+    pub needs_text: bool,
 }
 
 impl Question<'_> {
-    async fn ask(&self, shared: &Arc<Shared>, line: &mut Line, moment: Moment) -> Sample {
-        shared.counters.in_flight.fetch_add(1, Ordering::Relaxed);
+    pub(super) async fn ask(
+        &self,
+        shared: &Arc<Shared>,
+        line: &mut Line,
+        moment: Moment,
+    ) -> Sample {
+        shared.counters.asked();
         let setting = &shared.setting;
         let turn = &self.conversation.turns[self.idx];
         let asked = Asked {
@@ -126,6 +61,8 @@ impl Question<'_> {
         // Told before there is a connection: a request that waits for one is on its way.
         let told = shared.seconds(Instant::now());
         shared.tell(Told::Sent(moment.level, told)).await;
+        // Books that do not keep up hold the client back, so this counts as its lag.
+        let handed = shared.seconds(Instant::now());
         let connected = self.connect(shared, line).await;
         let was_open = connected.is_ok();
         let (connect, exchanged) = match (connected, request) {
@@ -159,7 +96,7 @@ impl Question<'_> {
         if was_open && line.0.is_none() {
             shared.counters.closed();
         }
-        shared.counters.in_flight.fetch_sub(1, Ordering::Relaxed);
+        shared.counters.answered();
         let sent = shared.seconds(exchanged.sent);
         Sample {
             id: AskId {
@@ -169,7 +106,9 @@ impl Question<'_> {
             level: moment.level,
             class: ClassId(self.conversation.class as u16),
             pacing: moment.pacing,
-            due: moment.due.unwrap_or(sent),
+            due: moment.due,
+            held: moment.held,
+            handed,
             sent,
             told,
             connect: connect.map(|connect| connect.as_secs_f64()),

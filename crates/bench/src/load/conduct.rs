@@ -6,15 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::arrivals::{Pool, Schedule};
+use super::arrivals::Schedule;
+use super::numbers::Numbers;
+use super::told::Books;
 use super::users::user;
 use super::{Counters, Hands, LIMITS, Target, Told};
 use crate::arrival::{Arrivals, Process, Sequence};
-use crate::ledger::{Ledger, Load};
-use crate::observe::Status;
+use crate::ledger::{Ledger, LevelFlag, Load};
 use crate::sample::{ClassId, LevelId, Sample};
 use crate::workload::Workload;
 
@@ -35,14 +36,19 @@ impl Pace {
             Pace::Arrivals(process) => Load::Rate(process.mean_rate().unwrap_or(0.0)),
         }
     }
+
+    /// Whether its requests in flight end before the next level begins.
+    fn drains(&self) -> bool {
+        matches!(self, Pace::Arrivals(_))
+    }
 }
 
 /// When a level ends: as soon as one of these is true.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stop {
-    /// After so many seconds.
-    pub duration_s: f64,
-    /// After so many requests, when all are answered.
+    /// After so many seconds; none is no bound.
+    pub duration_s: Option<f64>,
+    /// After so many requests, each turn of a conversation being one, when all are answered.
     pub requests: Option<u64>,
     /// When every 95 % interval is narrower than this share of its value, half-width.
     pub precision: Option<f64>,
@@ -79,6 +85,15 @@ pub enum Wish {
     End,
 }
 
+/// What a run does at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The level asks.
+    Asking,
+    /// It does not any more; what is in flight ends.
+    Draining,
+}
+
 /// The state of affairs, some times a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Now<'a> {
@@ -90,6 +105,8 @@ pub struct Now<'a> {
     pub level_start: f64,
     /// Its plan.
     pub plan: &'a LevelPlan,
+    /// How far it is.
+    pub stage: Stage,
     /// Requests in flight.
     pub in_flight: u64,
     /// Content events since the run began.
@@ -112,7 +129,7 @@ pub trait Audience {
     /// If it cannot be written down.
     fn heard(&mut self, sample: &Sample) -> io::Result<()>;
 
-    /// Some time has passed.
+    /// Some time has passed: also while requests in flight end, after [`Audience::ended`].
     ///
     /// # Errors
     ///
@@ -162,42 +179,51 @@ pub async fn conduct(
     audience: &mut dyn Audience,
     rules: Conduct,
 ) -> io::Result<Ended> {
-    let pool = Pool::new(hands.shared.setting.concurrency_max);
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut head = Head {
         hands,
-        ledger,
+        books: Books::new(ledger),
         audience,
         rules,
-        pool,
-        in_flight: Vec::new(),
-        num_ok: 0,
-        loads: Vec::new(),
-        exhausted: None,
-        last_sent: 0.0,
+        numbers: Numbers::default(),
+        running: None,
+        ticks,
         heard: Vec::with_capacity(TOLD_AT_ONCE),
     };
-    let outcome = head.run_levels(next).await;
-    head.finish(&outcome).await?;
-    outcome
+    let ended = head.run_levels(next).await;
+    head.finish(ended).await
 }
 
 struct Head<'a> {
     hands: Hands,
-    ledger: &'a mut Ledger,
+    books: Books<'a>,
     audience: &'a mut dyn Audience,
     rules: Conduct,
-    pool: Arc<Pool>,
-    /// Requests in flight, by level.
-    in_flight: Vec<u64>,
-    /// Whole answers to questions of the level that runs.
-    num_ok: u64,
-    /// Loads of the levels so far.
-    loads: Vec<Option<u64>>,
-    /// The level that has nothing left to ask.
-    exhausted: Option<LevelId>,
-    /// When the last request was sent.
-    last_sent: f64,
+    numbers: Numbers,
+    /// The level that runs, or ran last.
+    running: Option<Running>,
+    ticks: Interval,
     heard: Vec<Told>,
+}
+
+/// A level that has begun.
+struct Running {
+    level: LevelId,
+    start: f64,
+    plan: LevelPlan,
+    stage: Stage,
+}
+
+/// Why the head woke up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Woken {
+    /// It has heard something.
+    Heard,
+    /// It is this late, in seconds of the run.
+    Ticked(f64),
+    /// Those who watch want the end.
+    Interrupted,
 }
 
 impl Head<'_> {
@@ -207,10 +233,10 @@ impl Head<'_> {
                 return Ok(Ended::Budget);
             }
             let now = self.now();
-            let Some(plan) = next(self.ledger, now) else {
+            let Some(plan) = next(self.books.ledger, now) else {
                 return Ok(Ended::Complete);
             };
-            match self.run_level(&plan).await? {
+            match self.run_level(plan).await? {
                 Cause::Interrupted => return Ok(Ended::Interrupted),
                 Cause::Budget => return Ok(Ended::Budget),
                 _ => {}
@@ -218,33 +244,54 @@ impl Head<'_> {
         }
     }
 
-    async fn run_level(&mut self, plan: &LevelPlan) -> io::Result<Cause> {
+    async fn run_level(&mut self, plan: LevelPlan) -> io::Result<Cause> {
         let start = self.now();
-        let level = self.ledger.begin_level(plan.pace.load(), start);
-        self.in_flight.push(0);
-        self.num_ok = 0;
-        self.audience.begun(level, plan, start)?;
+        let level = self.begin_level(&plan, start)?;
         let over = CancellationToken::new();
-        self.set_to_work(level, start, plan, &over)?;
-        let cause = self.wait_for_the_end(level, start, plan).await;
-        over.cancel();
-        let cause = cause?;
+        let ends_anyway = over.clone().drop_guard();
+        self.set_to_work(level, start, &plan, &over)?;
+        self.running = Some(Running {
+            level,
+            start,
+            plan: plan.clone(),
+            stage: Stage::Asking,
+        });
+        let cause = self.wait_for_the_end(level, start, &plan).await?;
         let end = match cause {
             // Answers to the last questions belong to the level, but its load had gone before them; unless there
             // was hardly anything but last questions.
-            Cause::Exhausted if self.last_sent - start > (self.now() - start) / 2.0 => {
-                self.last_sent
+            Cause::Exhausted if self.books.last_sent - start > (self.now() - start) / 2.0 => {
+                self.books.last_sent
             }
             _ => self.now(),
         };
-        let name = cause.name(plan);
-        self.ledger.end_level(level, end, name);
-        self.audience.ended(self.ledger, level, end)?;
-        if matches!(plan.pace, Pace::Arrivals(_)) && cause != Cause::Interrupted {
+        drop(ends_anyway);
+        self.hear_the_last_of_schedules().await?;
+        let name = cause.name(&plan);
+        self.books.ledger.end_level(level, end, name);
+        self.audience.ended(self.books.ledger, level, end)?;
+        if plan.pace.drains() && cause != Cause::Interrupted {
             self.rest();
-            self.drain(Some(level), self.rules.grace_s).await?;
+            if self.drain(Some(level)).await? == Wish::End {
+                return Ok(Cause::Interrupted);
+            }
         }
         Ok(cause)
+    }
+
+    /// Opens the level's books. What an open loop left behind, or finds, is none of its own load.
+    fn begin_level(&mut self, plan: &LevelPlan, start: f64) -> io::Result<LevelId> {
+        let drained = |running: &Running| running.plan.pace.drains();
+        let hands_over = !plan.pace.drains() && !self.running.as_ref().is_some_and(drained);
+        let num_left = self.books.num_in_flight();
+        let level = self.books.ledger.begin_level(plan.pace.load(), start);
+        self.books.begin();
+        if num_left > 0 && !hands_over {
+            let flag = LevelFlag::CarriedOver;
+            self.books.ledger.raise(level, flag, num_left);
+        }
+        self.audience.begun(level, plan, start)?;
+        Ok(level)
     }
 
     /// Tells the hands what the level asks of them.
@@ -260,18 +307,16 @@ impl Head<'_> {
             Pace::Users(users) => users.min(LIMITS.users_max),
             Pace::Arrivals(_) => 0,
         };
-        let key = load_key(&plan.pace);
-        let num_before = self.loads.iter().filter(|&&before| before == key).count();
-        let first_number = first_number(&plan.pace, num_before as u64);
-        self.loads.push(key);
-        self.hands.target.send_replace(Target {
+        let target = Target {
             level,
+            start,
             users,
-            first_number,
+            first_number: self.numbers.first_of(&plan.pace),
             quota: plan.stop.requests,
             tally: Arc::default(),
             is_over: false,
-        });
+        };
+        self.hands.target.send_replace(target.clone());
         while self.hands.num_users < users {
             let target = self.hands.target.subscribe();
             let asking = user(self.hands.num_users, Arc::clone(&shared), target);
@@ -284,21 +329,20 @@ impl Head<'_> {
                 level,
                 class,
             };
+            let arrivals = Arrivals::new(process, sequence).map_err(io::Error::other)?;
             let schedule = Schedule {
-                level,
-                start,
-                arrivals: Arrivals::new(process, sequence).map_err(io::Error::other)?,
-                first_number: match class {
-                    None => first_number,
-                    Some(class) => Workload::own_number(usize::from(class.0), first_number),
+                arrivals: arrivals.peekable(),
+                class,
+                number: match class {
+                    None => target.first_number,
+                    Some(class) => Workload::own_number(usize::from(class.0), target.first_number),
                 },
                 duration_s: plan.stop.duration_s,
-                is_main: class.is_none(),
+                target: target.clone(),
                 over: over.clone(),
-                target: self.hands.target.subscribe(),
             };
-            let running = schedule.run(Arc::clone(&shared), Arc::clone(&self.pool));
-            self.hands.handle.spawn(running);
+            self.hands.handle.spawn(schedule.run(Arc::clone(&shared)));
+            self.books.num_schedules += 1;
         }
         Ok(())
     }
@@ -309,79 +353,86 @@ impl Head<'_> {
         start: f64,
         plan: &LevelPlan,
     ) -> io::Result<Cause> {
-        let mut ticks = interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut precision_at = start + plan.stop.precision_from_s;
+        self.ticks.reset_immediately();
+        let stop = &plan.stop;
+        let mut precision_at = start + stop.precision_from_s;
         loop {
-            tokio::select! {
-                biased;
-                at = ticks.tick() => {
-                    let at = self.hands.shared.seconds(at.max(Instant::now()));
-                    if self.tick(level, start, plan, at)? == Wish::End {
-                        return Ok(Cause::Interrupted);
-                    }
-                    let is_answered = self.in_flight[level.0 as usize] == 0;
-                    if self.exhausted == Some(level) && is_answered {
-                        return Ok(Cause::Exhausted);
-                    }
-                    if at - start >= plan.stop.duration_s {
-                        return Ok(Cause::Duration);
-                    }
-                    if self.is_out_of_budget() {
-                        return Ok(Cause::Budget);
-                    }
-                    if let Some(precision) = plan.stop.precision
-                        && at >= precision_at
-                        && self.num_ok >= plan.stop.precision_answers_min
-                    {
-                        precision_at = at + PRECISION_INTERVAL_S;
-                        let reached = self.ledger.precision(level, at);
-                        if reached.is_some_and(|reached| reached <= precision) {
-                            return Ok(Cause::Precision);
-                        }
-                    }
+            let at = match self.attend().await? {
+                Woken::Heard => continue,
+                Woken::Interrupted => return Ok(Cause::Interrupted),
+                Woken::Ticked(at) => at,
+            };
+            let is_answered = self.books.num_in_flight_of(level) == 0;
+            if is_answered && self.books.is_exhausted(level, stop.requests) {
+                return Ok(Cause::Exhausted);
+            }
+            if stop
+                .duration_s
+                .is_some_and(|duration_s| at - start >= duration_s)
+            {
+                return Ok(Cause::Duration);
+            }
+            if self.is_out_of_budget() {
+                return Ok(Cause::Budget);
+            }
+            if let Some(precision) = stop.precision
+                && at >= precision_at
+                && self.books.num_ok >= stop.precision_answers_min
+            {
+                precision_at = at + PRECISION_INTERVAL_S;
+                let reached = self.books.ledger.precision(level, at);
+                if reached.is_some_and(|reached| reached <= precision) {
+                    return Ok(Cause::Precision);
                 }
-                _ = self.hands.told.recv_many(&mut self.heard, TOLD_AT_ONCE) => self.hear()?,
             }
         }
     }
 
-    fn tick(
-        &mut self,
-        level: LevelId,
-        level_start: f64,
-        plan: &LevelPlan,
-        at: f64,
-    ) -> io::Result<Wish> {
+    /// Hears what is told, or lets those who watch look, whichever comes first.
+    async fn attend(&mut self) -> io::Result<Woken> {
+        tokio::select! {
+            biased;
+            at = self.ticks.tick() => {
+                let at = self.hands.shared.seconds(at.max(Instant::now()));
+                Ok(match self.tick(at)? {
+                    Wish::GoOn => Woken::Ticked(at),
+                    Wish::End => Woken::Interrupted,
+                })
+            }
+            _ = self.hands.told.recv_many(&mut self.heard, TOLD_AT_ONCE) => {
+                for told in self.heard.drain(..) {
+                    if let Some(sample) = self.books.note(told) {
+                        self.audience.heard(&sample)?;
+                    }
+                }
+                Ok(Woken::Heard)
+            }
+        }
+    }
+
+    fn tick(&mut self, at: f64) -> io::Result<Wish> {
+        let Some(running) = &self.running else {
+            return Ok(Wish::GoOn);
+        };
         let counters: &Counters = &self.hands.shared.counters;
         let now = Now {
             at,
-            level,
-            level_start,
-            plan,
+            level: running.level,
+            level_start: running.start,
+            plan: &running.plan,
+            stage: running.stage,
             in_flight: counters.in_flight.load(Ordering::Relaxed),
             num_events: counters.events.load(Ordering::Relaxed),
         };
-        self.audience.tick(self.ledger, now)
+        self.audience.tick(self.books.ledger, now)
     }
 
-    fn hear(&mut self) -> io::Result<()> {
-        for told in self.heard.drain(..) {
-            match told {
-                Told::Sent(level, at) => {
-                    self.in_flight[level.0 as usize] += 1;
-                    self.last_sent = self.last_sent.max(at);
-                    self.ledger.sent(level, at);
-                }
-                Told::Ended(sample) => {
-                    self.in_flight[sample.level.0 as usize] -= 1;
-                    let is_of_now = sample.level.0 as usize + 1 == self.in_flight.len();
-                    self.num_ok += u64::from(is_of_now && sample.record.status == Status::Ok);
-                    self.ledger.take(&sample);
-                    self.audience.heard(&sample)?;
-                }
-                Told::Exhausted(level) => self.exhausted = Some(level),
-            }
+    /// Schedules that end tell what they dropped: it belongs to the level's figures.
+    async fn hear_the_last_of_schedules(&mut self) -> io::Result<()> {
+        let until = Instant::now() + LAST_WORDS;
+        while self.books.num_schedules > 0 && Instant::now() < until {
+            // Who wants the end says so again.
+            self.attend().await?;
         }
         Ok(())
     }
@@ -391,33 +442,39 @@ impl Head<'_> {
         self.hands.target.send_modify(|target| target.users = 0);
     }
 
-    /// Waits for answers to requests of `level`, or of all, but not for ever.
-    async fn drain(&mut self, level: Option<LevelId>, grace_s: f64) -> io::Result<()> {
-        let until = Instant::now() + Duration::from_secs_f64(grace_s);
+    /// Waits for answers to requests of `level`, or of all, but not for ever; those who watch go on watching.
+    async fn drain(&mut self, level: Option<LevelId>) -> io::Result<Wish> {
+        if let Some(running) = &mut self.running {
+            running.stage = Stage::Draining;
+        }
+        let until = self.now() + self.rules.grace_s;
         loop {
-            let num: u64 = match level {
-                Some(level) => self.in_flight[level.0 as usize],
-                None => self.in_flight.iter().sum(),
+            let num = match level {
+                Some(level) => self.books.num_in_flight_of(level),
+                None => self.books.num_in_flight(),
             };
-            if num == 0 {
-                return Ok(());
+            if num == 0 || self.now() >= until {
+                return Ok(Wish::GoOn);
             }
-            let hearing = self.hands.told.recv_many(&mut self.heard, TOLD_AT_ONCE);
-            match tokio::time::timeout_at(until, hearing).await {
-                Ok(0) | Err(_) => return Ok(()),
-                Ok(_) => self.hear()?,
+            if self.attend().await? == Woken::Interrupted {
+                return Ok(Wish::End);
             }
         }
     }
 
     /// Lets what is in flight end, within the grace; the rest is cancelled and tells so.
-    async fn finish(mut self, outcome: &io::Result<Ended>) -> io::Result<()> {
+    async fn finish(mut self, ended: io::Result<Ended>) -> io::Result<Ended> {
         self.hands.target.send_modify(|target| {
             target.users = 0;
             target.is_over = true;
         });
-        if matches!(outcome, Ok(Ended::Complete | Ended::Budget)) {
-            self.drain(None, self.rules.grace_s).await?;
+        let mut ended = ended;
+        if matches!(ended, Ok(Ended::Complete | Ended::Budget)) {
+            match self.drain(None).await {
+                Ok(Wish::GoOn) => {}
+                Ok(Wish::End) => ended = Ok(Ended::Interrupted),
+                Err(error) => ended = Err(error),
+            }
         }
         let Hands { shared, told, .. } = self.hands;
         shared.cancel.cancel();
@@ -425,19 +482,15 @@ impl Head<'_> {
         drop(shared);
         let mut told: mpsc::Receiver<Told> = told;
         while let Ok(Some(last)) = timeout(LAST_WORDS, told.recv()).await {
-            match last {
-                Told::Sent(level, at) => self.ledger.sent(level, at),
-                Told::Ended(sample) => {
-                    self.ledger.take(&sample);
-                    // What could not be written before is not tried again.
-                    if outcome.is_ok() {
-                        self.audience.heard(&sample)?;
-                    }
-                }
-                Told::Exhausted(_) => {}
+            let sample = self.books.note(last);
+            // What could not be written before is not tried again.
+            if let (Some(sample), Ok(_)) = (sample, &ended)
+                && let Err(error) = self.audience.heard(&sample)
+            {
+                ended = Err(error);
             }
         }
-        Ok(())
+        ended
     }
 
     fn now(&self) -> f64 {
@@ -487,30 +540,4 @@ fn processes(plan: &LevelPlan, workload: &Workload) -> Vec<(Process, Option<Clas
         }
     }
     processes
-}
-
-/// Where a level's conversations begin: by its load, so that two runs ask the same at the same load, in whatever
-/// order; and by how often that load came before, so that no level asks what another did. A replay begins at the
-/// beginning.
-///
-/// ```text
-/// bits 37..40: how often before | bits 20..37: the load | bits 0..20: the conversation
-/// ```
-fn first_number(pace: &Pace, num_before: u64) -> u64 {
-    match load_key(pace) {
-        None => 0,
-        Some(load) => (num_before % 8) << 37 | load << 20,
-    }
-}
-
-/// A load in 17 bits: users, or hundredths of a request a second.
-fn load_key(pace: &Pace) -> Option<u64> {
-    match pace {
-        Pace::Users(users) => Some(u64::from(*users) % (1 << 16)),
-        Pace::Arrivals(Process::Replay { .. }) => None,
-        Pace::Arrivals(process) => {
-            let rate = process.mean_rate().unwrap_or(0.0);
-            Some((1 << 16) + (rate * 100.0).round() as u64 % (1 << 16))
-        }
-    }
 }

@@ -11,12 +11,23 @@
 //! ```
 //!
 //! Closed levels hand over without draining: a user who is in the middle of an answer goes on, and the request
-//! belongs to the level in which it was sent. Open levels drain, because their backlog is not the next level's doing.
+//! belongs to the level in which it was sent; a user who thinks goes on thinking, and asks in the next level. Open levels
+//! drain, because their backlog is not the next level's doing: what was due and still waits for a place is dropped and
+//! counted, and conversations between two turns end there.
 //!
 //! Not here: how one question is asked (`client`), what the figures are (`ledger`).
 
+// One conversation, turn by turn.
+mod converse;
+
+// On whose behalf.
+mod caller;
+
 // One question, from the conversation so far to its sample.
 mod ask;
+
+// Who may have a request in flight.
+mod places;
 
 // Users who wait.
 mod users;
@@ -36,6 +47,12 @@ mod pulse;
 // The order of levels, and when each ends.
 mod conduct;
 
+// What the head knows of the hands.
+mod told;
+
+// Which conversations a level asks.
+mod numbers;
+
 #[cfg(test)]
 mod tests;
 
@@ -49,12 +66,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, Dialect};
-use crate::sample::{LevelId, Sample};
+use crate::sample::{ClassId, LevelId, Sample};
 use crate::workload::{Conversation, Vocabulary, Workload};
+
+use self::places::Places;
 
 pub use self::alarm::Timer;
 pub use self::conduct::{
-    Audience, Conduct, Ended, LevelPlan, Next, Now, Pace, Stop, Wish, conduct,
+    Audience, Conduct, Ended, LevelPlan, Next, Now, Pace, Stage, Stop, Wish, conduct,
 };
 pub use self::pulse::Pulse;
 pub use self::threads::ClientThreads;
@@ -96,7 +115,7 @@ pub struct Setting {
     pub body: serde_json::Map<String, serde_json::Value>,
     /// Seconds that a user waits between two conversations.
     pub think_s: f64,
-    /// Requests in flight at once, at most; more arrivals wait for a place, and that is in their latency.
+    /// Requests in flight at once, at most; more wait for a place. An arrival's wait is in its latency.
     pub concurrency_max: usize,
     /// What tells arrivals their time.
     pub timer: Timer,
@@ -108,11 +127,13 @@ pub struct Setting {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     level: LevelId,
+    /// Its beginning, in seconds of the run.
+    start: f64,
     /// Users who ask; the others rest.
     users: u32,
     /// The first number of the level's conversations.
     first_number: u64,
-    /// Questions of the level, at most; none is no bound.
+    /// Questions of the level, at most, whoever asks them; none is no bound.
     quota: Option<u64>,
     /// What was asked in the level: its own, so that a late user of the last one takes nothing of it.
     tally: Arc<Tally>,
@@ -155,8 +176,14 @@ pub(crate) enum Told {
     Sent(LevelId, f64),
     /// It ended.
     Ended(Box<Sample>),
-    /// A user, an arrival or a schedule has nothing left to ask in a level.
+    /// There is nothing left to ask in a level.
     Exhausted(LevelId),
+    /// Questions of these classes, due at these seconds, waited for a place when their level ended.
+    Dropped(LevelId, Vec<(ClassId, f64)>),
+    /// A conversation was given up between two turns, the last of them in this level.
+    Cut(LevelId),
+    /// A schedule will begin nothing more.
+    ScheduleEnded,
 }
 
 /// What the hands count as they go: for those who watch.
@@ -164,6 +191,8 @@ pub(crate) enum Told {
 pub struct Counters {
     /// Requests in flight.
     pub in_flight: AtomicU64,
+    /// The most of them at once.
+    pub in_flight_max: AtomicU64,
     /// Content events that arrived.
     pub events: AtomicU64,
     /// Connections open.
@@ -173,6 +202,15 @@ pub struct Counters {
 }
 
 impl Counters {
+    fn asked(&self) {
+        let num = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        self.in_flight_max.fetch_max(num, Ordering::Relaxed);
+    }
+
+    fn answered(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn opened(&self) {
         let num = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         self.connections_max.fetch_max(num, Ordering::Relaxed);
@@ -188,6 +226,7 @@ impl Counters {
 pub(crate) struct Shared {
     setting: Setting,
     counters: Arc<Counters>,
+    places: Places,
     told: mpsc::Sender<Told>,
     /// Ends requests in flight.
     cancel: CancellationToken,
@@ -207,14 +246,28 @@ impl Shared {
 
     /// Conversation `number`, or the one that stands for it if there are not so many.
     fn conversation(&self, number: u64) -> Option<Conversation> {
-        let setting = &self.setting;
-        let number = match setting.workload.num_conversations() {
-            Some(num) => number.checked_rem(num)?,
-            None => number,
-        };
-        setting
-            .workload
-            .conversation(number, setting.seed, &setting.vocabulary)
+        let Setting {
+            workload,
+            vocabulary,
+            seed,
+            ..
+        } = &self.setting;
+        workload.conversation(self.numbered(number)?, *seed, vocabulary)
+    }
+
+    /// Of which class it is.
+    fn class_of(&self, number: u64) -> Option<ClassId> {
+        let Setting { workload, seed, .. } = &self.setting;
+        let class = workload.class_at(self.numbered(number)?, *seed)?;
+        Some(ClassId(class as u16))
+    }
+
+    /// Data that has ended begins again; none if there is none.
+    fn numbered(&self, number: u64) -> Option<u64> {
+        match self.setting.workload.num_conversations() {
+            Some(num) => number.checked_rem(num),
+            None => Some(number),
+        }
     }
 
     /// Tells; a listener that has gone wants to hear nothing.
@@ -240,6 +293,7 @@ impl Hands {
         let (sender, told) = mpsc::channel(LIMITS.told_max);
         let (target, _) = watch::channel(Target {
             level: LevelId(0),
+            start: 0.0,
             users: 0,
             first_number: 0,
             quota: None,
@@ -249,6 +303,7 @@ impl Hands {
         let pulse = Pulse::start(&handle);
         Hands {
             shared: Arc::new(Shared {
+                places: Places::new(setting.concurrency_max),
                 setting,
                 counters: Arc::default(),
                 told: sender,

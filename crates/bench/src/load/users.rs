@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
-use super::ask::{Line, Moment, Outcome, converse};
+use super::ask::Line;
+use super::caller::Caller;
+use super::converse::{Begin, Outcome, converse};
+use super::places::Lines;
 use super::{Shared, Target, Told};
-use crate::sample::Pacing;
 
 /// After a failure, a user waits a moment: a refusal costs the server nothing, and would otherwise be all that the
 /// client does.
@@ -17,6 +19,8 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// User `idx` of a run: asks whenever the level has more than `idx` users, until the run is over.
 pub(super) async fn user(idx: u32, shared: Arc<Shared>, mut target: watch::Receiver<Target>) {
     let mut line = Line::default();
+    // When this user wants to ask again, in seconds of the run.
+    let mut ready = 0.0;
     loop {
         let is_wanted = |target: &Target| target.is_over || idx < target.users;
         let Ok(now) = target.wait_for(is_wanted).await.map(|now| now.clone()) else {
@@ -25,34 +29,40 @@ pub(super) async fn user(idx: u32, shared: Arc<Shared>, mut target: watch::Recei
         if now.is_over {
             return;
         }
-        let conversation = shared.conversation(now.next_number());
-        let (Some(conversation), true) = (conversation, now.has_quota()) else {
-            shared.tell(Told::Exhausted(now.level)).await;
+        if !now.has_quota() {
             // Nothing left in this level.
             if target.changed().await.is_err() {
                 return;
             }
             continue;
-        };
-        let outcome = converse(&shared, &mut line, &conversation, || {
-            let now = target.borrow();
-            let goes_on = !now.is_over && idx < now.users && now.takes_quota();
-            goes_on.then_some(Moment {
-                level: now.level,
-                pacing: Pacing::Closed,
-                due: None,
-            })
-        })
-        .await;
-        let pause = match outcome {
-            Outcome::Answered => Duration::from_secs_f64(shared.setting.think_s),
-            Outcome::Failed => {
-                PAUSE_AFTER_FAILURE.max(Duration::from_secs_f64(shared.setting.think_s))
+        }
+        let Some(conversation) = shared.conversation(now.next_number()) else {
+            shared.tell(Told::Exhausted(now.level)).await;
+            if target.changed().await.is_err() {
+                return;
             }
+            continue;
         };
-        if !pause.is_zero() {
+        let begin = Begin {
+            // Nobody is wanted before the level begins.
+            due: f64::max(ready, now.start),
+            place: None,
+        };
+        let caller = Caller::User {
+            idx,
+            target: &target,
+        };
+        let lines = Lines::Own(&mut line);
+        let think_s = shared.setting.think_s;
+        let (ended, pause_s) = match converse(&shared, caller, lines, &conversation, begin).await {
+            Outcome::Answered(ended) => (ended, think_s),
+            Outcome::Failed(ended) => (ended, think_s.max(PAUSE_AFTER_FAILURE.as_secs_f64())),
+            Outcome::Unasked => (shared.seconds(Instant::now()), 0.0),
+        };
+        ready = ended + pause_s;
+        if pause_s > 0.0 {
             tokio::select! {
-                () = sleep(pause) => {}
+                () = sleep_until(shared.instant(ready)) => {}
                 _ = target.wait_for(|target| target.is_over) => return,
             }
         }

@@ -134,6 +134,7 @@ fn level(idx: usize, users: u32) -> Level {
         protocol: 0,
         cancelled: u64::from(users),
         empty: 0,
+        dropped: 0,
     };
     let class = |share: f64| ClassFigures {
         requests,
@@ -173,6 +174,7 @@ fn level(idx: usize, users: u32) -> Level {
         service_e2e_ms: e2e.clone(),
         itl_ms: tpot.clone(),
         lag_ms: figure(n, 0.1),
+        held_ms: figure(n, 0.0),
         connect_ms: figure(n, 0.2),
         queue_ms: figure(n, 3.0),
         residual_ms: figure(n, 12.0),

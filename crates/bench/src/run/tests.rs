@@ -88,7 +88,7 @@ fn search() -> Levels {
     Levels::Search {
         first: vec![1, 8, 32, 64],
         stop: Stop {
-            duration_s: 60.0,
+            duration_s: Some(60.0),
             requests: None,
             precision: Some(0.05),
             precision_from_s: 10.0,
@@ -102,7 +102,7 @@ fn listed(users: u32) -> Levels {
     Levels::Listed(vec![LevelPlan {
         pace: Pace::Users(users),
         stop: Stop {
-            duration_s: 30.0,
+            duration_s: Some(30.0),
             requests: None,
             precision: None,
             precision_from_s: 10.0,

@@ -35,6 +35,7 @@ impl Doubts<'_> {
         let bound = !found.is_empty();
         found.extend(self.cache());
         found.extend(self.flags());
+        found.extend(self.held());
         found.extend(self.few_requests());
         found.extend(self.little());
         found.extend(self.repeats());
@@ -93,7 +94,7 @@ impl Doubts<'_> {
         Some(warning(
             "client_bound",
             text,
-            "run the client on another machine, raise --client-threads or --max-concurrency, or take less load",
+            "run the client on another machine, raise --client-threads, or take less load",
         ))
     }
 
@@ -141,6 +142,16 @@ impl Doubts<'_> {
             (
                 "censored",
                 "has requests that never ended; high percentiles are missing for that reason",
+                "give answers more time with --grace",
+            ),
+            (
+                "dropped",
+                "has requests that were due and still waited for a place at its end: attempted, not good, and no latency",
+                "raise --max-concurrency, or offer less load",
+            ),
+            (
+                "carried_over",
+                "began while requests of the level before were still in flight: they took from it",
                 "give answers more time with --grace",
             ),
             (
@@ -193,6 +204,26 @@ impl Doubts<'_> {
             .collect()
     }
 
+    /// The user's own bound is no fault of client or server, but it is in what an open loop's users feel.
+    fn held(&self) -> Option<Warning> {
+        let (level, held_ms) = self.levels.iter().find_map(|level| {
+            let held_ms = level.held_ms.p50?;
+            (held_ms > LAG_SHARE_MAX * level.service_ttft_ms.p50?).then_some((level, held_ms))
+        })?;
+        let effect = match level.offered_rps {
+            Some(_) => "that is in its latencies",
+            None => "it had fewer users in flight than it names",
+        };
+        Some(warning(
+            "concurrency_capped",
+            format!(
+                "at {} requests waited {held_ms:.1} ms (p50) for a place: {effect}",
+                name_of(level)
+            ),
+            "raise --max-concurrency, unless the bound is what you want to measure",
+        ))
+    }
+
     fn few_requests(&self) -> Option<Warning> {
         let level = self
             .levels
@@ -232,7 +263,7 @@ impl Doubts<'_> {
         let level = self
             .levels
             .iter()
-            .find(|level| level.requests.attempted() > num)?;
+            .find(|level| level.requests.attempted() - level.requests.dropped > num)?;
         Some(warning(
             "data_repeats",
             format!(

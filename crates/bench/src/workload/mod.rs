@@ -352,6 +352,12 @@ impl Workload {
         Some(conversation)
     }
 
+    /// The class of conversation `number`, without the conversation; none for a number that belongs to no class.
+    pub fn class_at(&self, number: u64, seed: u64) -> Option<usize> {
+        let workload = self.hash_bits;
+        self.class_of(number, Chance { workload, seed })
+    }
+
     /// What a reader should know about prompts made with `vocabulary`: lengths that are estimates, and lengths that
     /// no prompt can have because the server's template is longer.
     pub fn warnings_with(&self, vocabulary: &Vocabulary) -> Vec<Warning> {

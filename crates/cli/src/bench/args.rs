@@ -72,7 +72,7 @@ pub struct LoadArgs {
     /// Length of each level.
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub duration: Option<f64>,
-    /// Requests of each level.
+    /// Requests of each level, in a closed or an open loop; each turn of a conversation is one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
     /// End each level when throughput, TTFT p50 and TPOT p50 are known this well (95 %), or after 10m if --duration does not say otherwise [default: 5 %, for the default levels].
@@ -81,7 +81,7 @@ pub struct LoadArgs {
     /// Time for all levels together; with default levels they are chosen to use it well [default there: 10m].
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub budget: Option<f64>,
-    /// Open loop: conversations at once, at most; arrivals wait for a place, and that is in their latency.
+    /// Requests in flight at once, at most; others wait for a place, which is told apart, and in an open loop is in their latency.
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_concurrency: u32,
     /// How long a user waits between an answer and the next conversation.

@@ -32,8 +32,6 @@ const PRECISION_FROM_S: f64 = 10.0;
 const BUDGET_S: f64 = 600.0;
 /// A level that waits for its precision, at the longest: a server that fails has none, and some figures never get there.
 const PRECISION_MAX_S: f64 = 600.0;
-/// Longer than anybody waits: a level that ends by something else.
-const NO_END_S: f64 = 1e9;
 
 /// What `args` ask to measure at `url`.
 ///
@@ -126,7 +124,7 @@ fn workload_and_levels(args: &LoadArgs) -> anyhow::Result<(Workload, Levels)> {
         };
         let plan = LevelPlan {
             pace: Pace::Arrivals(replay),
-            stop: stop_of(args, NO_END_S),
+            stop: stop_of(args, None),
         };
         return Ok((workload, Levels::Listed(vec![plan])));
     }
@@ -142,17 +140,17 @@ fn workload_and_levels(args: &LoadArgs) -> anyhow::Result<(Workload, Levels)> {
     if paces.is_empty() {
         return Ok((workload, search_of(args)));
     }
-    let stop = stop_of(args, DURATION_S);
+    let stop = stop_of(args, Some(DURATION_S));
     let plans = paces.into_iter().map(|pace| LevelPlan { pace, stop });
     Ok((workload, Levels::Listed(plans.collect())))
 }
 
 fn search_of(args: &LoadArgs) -> Levels {
     let is_bounded = args.duration.is_some() || args.requests.is_some();
-    let mut stop = stop_of(args, SEARCH_DURATION_S);
+    let mut stop = stop_of(args, Some(SEARCH_DURATION_S));
     if !is_bounded {
         stop.precision = stop.precision.or(Some(PRECISION));
-        stop.duration_s = SEARCH_DURATION_S;
+        stop.duration_s = Some(SEARCH_DURATION_S);
     }
     Levels::Search {
         first: FIRST_USERS.to_vec(),
@@ -161,19 +159,19 @@ fn search_of(args: &LoadArgs) -> Levels {
     }
 }
 
-/// When a level ends: whatever is asked for, or after `default_s`.
-fn stop_of(args: &LoadArgs, default_s: f64) -> Stop {
+/// When a level ends: whatever is asked for, or after `default_s`, if a level of its kind has no end of its own.
+fn stop_of(args: &LoadArgs, default_s: Option<f64>) -> Stop {
     let otherwise = match (args.requests, args.precision) {
-        (Some(_), _) => NO_END_S,
-        (None, Some(_)) => PRECISION_MAX_S.max(default_s),
+        (Some(_), _) => None,
+        (None, Some(_)) => default_s.map(|default_s| PRECISION_MAX_S.max(default_s)),
         (None, None) => default_s,
     };
-    let duration_s = args.duration.unwrap_or(otherwise);
+    let duration_s = args.duration.or(otherwise);
     Stop {
         duration_s,
         requests: args.requests,
         precision: args.precision,
-        precision_from_s: PRECISION_FROM_S.min(duration_s),
+        precision_from_s: duration_s.map_or(PRECISION_FROM_S, |end_s| PRECISION_FROM_S.min(end_s)),
         // A promise about p99 is not decided before there is one.
         precision_answers_min: args
             .slo

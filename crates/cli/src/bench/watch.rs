@@ -9,7 +9,7 @@ use std::time::Duration;
 use bench::client::{Client, Endpoint};
 use bench::directory::{LevelLine, RunWriter};
 use bench::ledger::{Ledger, Load};
-use bench::load::{Audience, LevelPlan, Now, Wish};
+use bench::load::{Audience, LevelPlan, Now, Stage, Wish};
 use bench::report::live::{LiveLevel, LiveTerminal, LiveView, Phase, level_line, line};
 use bench::run::Prepared;
 use bench::sample::{LevelId, Sample};
@@ -122,9 +122,10 @@ impl Watch {
             view.requests = level.requests;
             view.ttft_ms = [level.ttft_ms.p50, level.ttft_ms.p95];
             view.tpot_ms = [level.tpot_ms.p50, level.tpot_ms.p95];
-            view.phase = match level.ttft_ms.n {
-                0 => Phase::WarmingUp,
-                _ => Phase::Measuring,
+            view.phase = match (now.stage, level.ttft_ms.n) {
+                (Stage::Draining, _) => Phase::Draining,
+                (Stage::Asking, 0) => Phase::WarmingUp,
+                (Stage::Asking, _) => Phase::Measuring,
             };
         }
     }
@@ -141,8 +142,7 @@ impl Audience for Watch {
         self.view.phase = Phase::WarmingUp;
         self.view.requests = Counts::default();
         (self.view.ttft_ms, self.view.tpot_ms) = ([None; 2], [None; 2]);
-        self.view.level_planned_s =
-            Some(plan.stop.duration_s).filter(|&duration_s| duration_s < 1e8);
+        self.view.level_planned_s = plan.stop.duration_s;
         let line = LevelLine {
             level,
             users,

@@ -115,6 +115,8 @@ pub(super) fn sample(level: LevelId, sent: f64, record: Record) -> Sample {
         pacing: Pacing::Closed,
         due: sent,
         sent,
+        held: 0.0,
+        handed: sent,
         told: sent,
         connect: None,
         num_prompt_wanted: None,
