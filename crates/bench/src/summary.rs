@@ -92,8 +92,12 @@ pub struct ClientSummary {
 pub struct Level {
     /// Closed loop: so many users.
     pub users: Option<u32>,
-    /// Open loop: so many requests a second were due.
+    /// Open loop: so many conversations a second (requests, where they have one turn) were due by schedule; of a ramp,
+    /// on average over the steady window.
     pub offered_rps: Option<f64>,
+    /// A ramp: the rate at its beginning and that at its end.
+    #[serde(default)]
+    pub ramp_rps: Option<[f64; 2]>,
     /// Open loop: so many a second were sent.
     pub achieved_rps: Option<f64>,
     /// When it began, in seconds since the run did.
@@ -104,8 +108,8 @@ pub struct Level {
     pub steady_from_s: f64,
     /// How long the steady window is: rates are over it.
     pub steady_s: f64,
-    /// Why it ended: `duration`, `requests`, `precision`, `budget`, `interrupted`, `trace_end`.
-    pub stopped_by: String,
+    /// Why it ended.
+    pub stopped_by: StoppedBy,
     /// How the requests that were sent in the level ended, by kind.
     pub requests: Counts,
     /// Whole answers a second.
@@ -166,6 +170,43 @@ pub struct Level {
     pub token_source: String,
     /// Failures in the server's words, the most frequent first: text to count.
     pub errors: Vec<(String, u64)>,
+}
+
+/// Why a level ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StoppedBy {
+    /// Its time was over.
+    Duration,
+    /// All its requests were asked and answered.
+    Requests,
+    /// Its figures were known well enough.
+    Precision,
+    /// The run's time was over.
+    Budget,
+    /// Somebody wished so.
+    Interrupted,
+    /// Its data or its schedule had nothing more.
+    TraceEnd,
+    /// Nobody wrote it down, or it has not ended.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl StoppedBy {
+    /// As in `summary.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoppedBy::Duration => "duration",
+            StoppedBy::Requests => "requests",
+            StoppedBy::Precision => "precision",
+            StoppedBy::Budget => "budget",
+            StoppedBy::Interrupted => "interrupted",
+            StoppedBy::TraceEnd => "trace_end",
+            StoppedBy::Unknown => "unknown",
+        }
+    }
 }
 
 /// One class within a level.

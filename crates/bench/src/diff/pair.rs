@@ -146,7 +146,12 @@ pub(super) fn common_levels(a: &Summary, b: &Summary) -> Vec<(usize, usize)> {
     for (idx_a, level) in a.levels.iter().enumerate() {
         let same = |&idx: &usize| {
             let other = &b.levels[idx];
-            level.users == other.users && level.offered_rps == other.offered_rps
+            // What a ramp offered depends on the window: the ramp is what was asked for.
+            let is_same_rate = match (level.ramp_rps, other.ramp_rps) {
+                (None, None) => level.offered_rps == other.offered_rps,
+                (ramp, other_ramp) => ramp == other_ramp,
+            };
+            level.users == other.users && is_same_rate
         };
         if let Some(at) = free.iter().position(same) {
             common.push((idx_a, free.remove(at)));

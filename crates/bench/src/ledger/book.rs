@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::observe::{Flag, Status, TokenSource};
-use crate::sample::{Row, Sample};
+use crate::sample::{Pacing, Row, Sample};
 use crate::stats::Resampler;
-use crate::summary::Counts;
+use crate::summary::{Counts, StoppedBy};
 use crate::workload::OutputLength;
 
 use super::goods::Kept;
@@ -49,7 +49,7 @@ pub(super) struct Book {
     pub load: Load,
     pub start: f64,
     pub end: Option<f64>,
-    pub stopped_by: String,
+    pub stopped_by: StoppedBy,
     pub num_sent: u64,
     /// When the last of its requests ended.
     pub last_ended: f64,
@@ -69,7 +69,7 @@ impl Book {
             load,
             start,
             end: None,
-            stopped_by: String::new(),
+            stopped_by: StoppedBy::Unknown,
             num_sent: 0,
             last_ended: start,
             counts: vec![Counts::default(); num_classes],
@@ -118,9 +118,9 @@ impl Book {
 
     /// When a request counts as asked: users' requests when they are sent, others when they are due.
     pub fn asked(&self, due: f64, sent: f64) -> f64 {
-        match self.load {
-            Load::Users(_) => sent,
-            Load::Rate(_) => due,
+        match self.load.pacing() {
+            Pacing::Closed => sent,
+            Pacing::Open => due,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::operating_point::{Block, LoadPoint};
-use crate::sample::{ClassId, LevelId};
+use crate::sample::{ClassId, LevelId, Pacing};
 use crate::slo::{Metric, Objective};
 use crate::stats::{CONFIDENCE, Resampler, batches, quantile, quantile_interval, t_interval};
 use crate::summary::{ClassFigures, Counts, Level, LittlesLaw};
@@ -60,13 +60,17 @@ impl Ledger {
         let mut level = Level {
             users: match book.load {
                 Load::Users(users) => Some(users),
-                Load::Rate(_) => None,
+                Load::Rate(_) | Load::Ramp(_) => None,
+            },
+            ramp_rps: match book.load {
+                Load::Ramp(ramp) => Some([ramp.from, ramp.to]),
+                Load::Users(_) | Load::Rate(_) => None,
             },
             start_s: book.start,
             duration_s: book.end.unwrap_or(self.latest).max(book.start) - book.start,
             steady_from_s: window.from - book.start,
             steady_s: window.len(),
-            stopped_by: book.stopped_by.clone(),
+            stopped_by: book.stopped_by,
             requests: counts,
             lag_ms: view.figure_of_all(|answer| Some(answer.row.lag), |failure| Some(failure.lag)),
             held_ms: view
@@ -79,8 +83,8 @@ impl Ledger {
             errors: book.errors(),
             ..Level::default()
         };
-        if let Load::Rate(rate) = book.load {
-            level.offered_rps = Some(rate);
+        if book.load.pacing() == Pacing::Open {
+            level.offered_rps = Some(load_in(book, &window));
             let sent = self.timeline.opened(window.from, window.to);
             level.achieved_rps = (window.len() > 0.0).then(|| sent / window.len());
         }
@@ -291,7 +295,7 @@ impl Ledger {
         let chosen = Resampler::new(self.config.seed).some_of(POINT_ROWS_MAX, rows.len());
         LoadPoint {
             pacing: book.load.pacing(),
-            load: book.load.value(),
+            load: load_in(book, &window),
             blocks: blocks
                 .iter()
                 .map(|sum| Block {
@@ -372,6 +376,12 @@ impl Rates {
         let [low, high] = t_interval(&batches(&rates), CONFIDENCE)?;
         Some([low.max(0.0), high])
     }
+}
+
+/// The load while figures were taken.
+fn load_in(book: &Book, window: &Window) -> f64 {
+    let stretch = [window.from, window.to].map(|at| at - book.start);
+    book.load.value_within(stretch)
 }
 
 /// Relative to the value; none if that is 0.

@@ -45,7 +45,7 @@ use crate::operating_point::LoadPoint;
 use crate::sample::{ClassId, LevelId, Pacing, Sample};
 use crate::slo::{Objective, Slo};
 use crate::stats::Resampler;
-use crate::summary;
+use crate::summary::{self, StoppedBy};
 use crate::workload::Class;
 
 use self::book::{Book, Dropped};
@@ -91,16 +91,56 @@ pub struct LedgerConfig {
 pub enum Load {
     /// Closed loop: users who wait for each answer.
     Users(u32),
-    /// Open loop: requests a second that are due.
+    /// Open loop: conversations a second that are due.
     Rate(f64),
+    /// Open loop: the same, growing or falling.
+    Ramp(Ramp),
+}
+
+/// A rate that goes in a straight line from one to another, and stays there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ramp {
+    /// A second, at the beginning.
+    pub from: f64,
+    /// A second, at the end.
+    pub to: f64,
+    /// How long it takes.
+    pub seconds: f64,
+}
+
+impl Ramp {
+    /// The mean rate between two moments of its level.
+    fn mean(self, [begin, end]: [f64; 2]) -> f64 {
+        if end > begin {
+            (self.num_due(end) - self.num_due(begin)) / (end - begin)
+        } else {
+            (self.from + self.to) / 2.0
+        }
+    }
+
+    /// Arrivals to be expected until then.
+    fn num_due(self, at: f64) -> f64 {
+        let within = at.min(self.seconds);
+        let slope = (self.to - self.from) / self.seconds;
+        self.from * within + slope * within * within / 2.0 + self.to * (at - within)
+    }
 }
 
 impl Load {
-    /// Users or requests a second.
+    /// Users or conversations a second; of a ramp, on average over it.
     pub fn value(self) -> f64 {
         match self {
             Load::Users(users) => f64::from(users),
             Load::Rate(rate) => rate,
+            Load::Ramp(ramp) => ramp.mean([0.0, ramp.seconds]),
+        }
+    }
+
+    /// The same over a stretch, told in seconds since its level began.
+    pub fn value_within(self, stretch: [f64; 2]) -> f64 {
+        match self {
+            Load::Users(_) | Load::Rate(_) => self.value(),
+            Load::Ramp(ramp) => ramp.mean(stretch),
         }
     }
 
@@ -108,7 +148,7 @@ impl Load {
     pub fn pacing(self) -> Pacing {
         match self {
             Load::Users(_) => Pacing::Closed,
-            Load::Rate(_) => Pacing::Open,
+            Load::Rate(_) | Load::Ramp(_) => Pacing::Open,
         }
     }
 }
@@ -201,11 +241,11 @@ impl Ledger {
     /// # Panics
     ///
     /// If there is no such level.
-    pub fn end_level(&mut self, id: LevelId, at: f64, stopped_by: &str) {
+    pub fn end_level(&mut self, id: LevelId, at: f64, stopped_by: StoppedBy) {
         self.latest = self.latest.max(at);
         let book = &mut self.books[id.0 as usize];
         book.end = Some(at.max(book.start));
-        book.stopped_by = stopped_by.to_owned();
+        book.stopped_by = stopped_by;
     }
 
     /// A request of `class` was due at `due`, and its level ended before it could be sent: it was attempted.

@@ -4,9 +4,10 @@
 //! sending, because from there on the load falls. Where the first ends is read off throughput, requests in flight and
 //! TTFT; whichever takes longest to settle decides, but at most half of the level is left out.
 
+use crate::sample::Pacing;
 use crate::stats::{Rise, is_growing, mean, warm_up};
+use crate::summary::StoppedBy;
 
-use super::Load;
 use super::book::{Answer, Book};
 use super::timeline::Timeline;
 
@@ -54,7 +55,7 @@ pub(super) fn window_of(book: &Book, timeline: &Timeline, now: f64) -> Window {
     // So few requests that most of them ended after the last was sent: then the drain is all there is.
     let num_whole = book.counts.iter().map(|counts| counts.ok).sum::<u64>() as f64;
     let has_drain = book.end.is_some()
-        && matches!(book.stopped_by.as_str(), "requests" | "trace_end")
+        && matches!(book.stopped_by, StoppedBy::Requests | StoppedBy::TraceEnd)
         && known > end
         && timeline.sum(None, start, end).whole < 0.5 * num_whole;
     if has_drain {
@@ -71,7 +72,7 @@ pub(super) fn window_of(book: &Book, timeline: &Timeline, now: f64) -> Window {
     let later = ttfts.iter().filter(|&&(asked, _)| asked >= from);
     let later: Vec<f64> = later.map(|&(_, ttft)| ttft).collect();
     let num_blocks = num_blocks(timeline, from, to).min(BLOCKS_MIN);
-    let backlog_grows = matches!(book.load, Load::Rate(_))
+    let backlog_grows = book.load.pacing() == Pacing::Open
         && is_growing(&timeline.in_flight(from, to, num_blocks), BACKLOG_RISE);
     let is_growing = backlog_grows || is_growing(&means(&later), TTFT_RISE);
     Window {
@@ -92,7 +93,7 @@ fn settled(book: &Book, timeline: &Timeline, ttfts: &[(f64, f64)], (start, to): 
     let events = timeline.sums(None, start, to, num_blocks);
     let events: Vec<f64> = events.iter().map(|sum| sum.events).collect();
     let mut cut_s = warm_up(&events, THROUGHPUT_DEPARTURE) as f64 * step;
-    if matches!(book.load, Load::Rate(_)) {
+    if book.load.pacing() == Pacing::Open {
         let in_flight = timeline.in_flight(start, to, num_blocks);
         cut_s = cut_s.max(warm_up(&in_flight, THROUGHPUT_DEPARTURE) as f64 * step);
     }

@@ -15,8 +15,9 @@ use super::told::Books;
 use super::users::user;
 use super::{Counters, Hands, LIMITS, Target, Told};
 use crate::arrival::{Arrivals, Process, Sequence};
-use crate::ledger::{Ledger, LevelFlag, Load};
+use crate::ledger::{Ledger, LevelFlag, Load, Ramp};
 use crate::sample::{ClassId, LevelId, Sample};
+use crate::summary::StoppedBy;
 use crate::workload::Workload;
 
 /// How a level is paced.
@@ -33,6 +34,9 @@ impl Pace {
     pub fn load(&self) -> Load {
         match self {
             Pace::Users(users) => Load::Users(*users),
+            &Pace::Arrivals(Process::Ramp { from, to, seconds }) => {
+                Load::Ramp(Ramp { from, to, seconds })
+            }
             Pace::Arrivals(process) => Load::Rate(process.mean_rate().unwrap_or(0.0)),
         }
     }
@@ -237,14 +241,14 @@ impl Head<'_> {
                 return Ok(Ended::Complete);
             };
             match self.run_level(plan).await? {
-                Cause::Interrupted => return Ok(Ended::Interrupted),
-                Cause::Budget => return Ok(Ended::Budget),
+                StoppedBy::Interrupted => return Ok(Ended::Interrupted),
+                StoppedBy::Budget => return Ok(Ended::Budget),
                 _ => {}
             }
         }
     }
 
-    async fn run_level(&mut self, plan: LevelPlan) -> io::Result<Cause> {
+    async fn run_level(&mut self, plan: LevelPlan) -> io::Result<StoppedBy> {
         let start = self.now();
         let level = self.begin_level(&plan, start)?;
         let over = CancellationToken::new();
@@ -256,27 +260,28 @@ impl Head<'_> {
             plan: plan.clone(),
             stage: Stage::Asking,
         });
-        let cause = self.wait_for_the_end(level, start, &plan).await?;
-        let end = match cause {
+        let stopped_by = self.wait_for_the_end(level, start, &plan).await?;
+        let end = match stopped_by {
             // Answers to the last questions belong to the level, but its load had gone before them; unless there
             // was hardly anything but last questions.
-            Cause::Exhausted if self.books.last_sent - start > (self.now() - start) / 2.0 => {
+            StoppedBy::Requests | StoppedBy::TraceEnd
+                if self.books.last_sent - start > (self.now() - start) / 2.0 =>
+            {
                 self.books.last_sent
             }
             _ => self.now(),
         };
         drop(ends_anyway);
         self.hear_the_last_of_schedules().await?;
-        let name = cause.name(&plan);
-        self.books.ledger.end_level(level, end, name);
+        self.books.ledger.end_level(level, end, stopped_by);
         self.audience.ended(self.books.ledger, level, end)?;
-        if plan.pace.drains() && cause != Cause::Interrupted {
+        if plan.pace.drains() && stopped_by != StoppedBy::Interrupted {
             self.rest();
             if self.drain(Some(level)).await? == Wish::End {
-                return Ok(Cause::Interrupted);
+                return Ok(StoppedBy::Interrupted);
             }
         }
-        Ok(cause)
+        Ok(stopped_by)
     }
 
     /// Opens the level's books. What an open loop left behind, or finds, is none of its own load.
@@ -352,28 +357,31 @@ impl Head<'_> {
         level: LevelId,
         start: f64,
         plan: &LevelPlan,
-    ) -> io::Result<Cause> {
+    ) -> io::Result<StoppedBy> {
         self.ticks.reset_immediately();
         let stop = &plan.stop;
         let mut precision_at = start + stop.precision_from_s;
         loop {
             let at = match self.attend().await? {
                 Woken::Heard => continue,
-                Woken::Interrupted => return Ok(Cause::Interrupted),
+                Woken::Interrupted => return Ok(StoppedBy::Interrupted),
                 Woken::Ticked(at) => at,
             };
             let is_answered = self.books.num_in_flight_of(level) == 0;
-            if is_answered && self.books.is_exhausted(level, stop.requests) {
-                return Ok(Cause::Exhausted);
+            if is_answered && self.books.has_asked(stop.requests) {
+                return Ok(StoppedBy::Requests);
+            }
+            if is_answered && self.books.is_exhausted(level) {
+                return Ok(StoppedBy::TraceEnd);
             }
             if stop
                 .duration_s
                 .is_some_and(|duration_s| at - start >= duration_s)
             {
-                return Ok(Cause::Duration);
+                return Ok(StoppedBy::Duration);
             }
             if self.is_out_of_budget() {
-                return Ok(Cause::Budget);
+                return Ok(StoppedBy::Budget);
             }
             if let Some(precision) = stop.precision
                 && at >= precision_at
@@ -382,7 +390,7 @@ impl Head<'_> {
                 precision_at = at + PRECISION_INTERVAL_S;
                 let reached = self.books.ledger.precision(level, at);
                 if reached.is_some_and(|reached| reached <= precision) {
-                    return Ok(Cause::Precision);
+                    return Ok(StoppedBy::Precision);
                 }
             }
         }
@@ -501,30 +509,6 @@ impl Head<'_> {
         self.rules
             .budget_s
             .is_some_and(|budget_s| self.now() >= budget_s)
-    }
-}
-
-/// Why a level ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    Duration,
-    Exhausted,
-    Precision,
-    Budget,
-    Interrupted,
-}
-
-impl Cause {
-    /// As `summary.json` has it.
-    fn name(self, plan: &LevelPlan) -> &'static str {
-        match (self, plan.stop.requests) {
-            (Cause::Duration, _) => "duration",
-            (Cause::Exhausted, Some(_)) => "requests",
-            (Cause::Exhausted, None) => "trace_end",
-            (Cause::Precision, _) => "precision",
-            (Cause::Budget, _) => "budget",
-            (Cause::Interrupted, _) => "interrupted",
-        }
     }
 }
 

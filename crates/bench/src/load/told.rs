@@ -51,9 +51,14 @@ impl Books<'_> {
         self.in_flight[level.0 as usize]
     }
 
-    /// Whether nothing more is asked in `level`, of at most `quota` questions.
-    pub(super) fn is_exhausted(&self, level: LevelId, quota: Option<u64>) -> bool {
-        self.exhausted == Some(level) || quota.is_some_and(|quota| self.num_sent >= quota)
+    /// Whether the level that runs has asked all of at most `quota` questions.
+    pub(super) fn has_asked(&self, quota: Option<u64>) -> bool {
+        quota.is_some_and(|quota| self.num_sent >= quota)
+    }
+
+    /// Whether `level` has nothing left to ask.
+    pub(super) fn is_exhausted(&self, level: LevelId) -> bool {
+        self.exhausted == Some(level)
     }
 
     /// Keeps the books; gives back what else should be heard of.

@@ -6,7 +6,8 @@ use super::{LevelEcdf, Series, TimelinePoint};
 use crate::slo::Metric;
 use crate::summary::{
     CacheShare, ClassFigures, ClientSummary, Counts, Figure, Level, LittlesLaw, OperatingPoint,
-    SCHEMA, ServerSeries, SloLevel, SloOutcome, Summary, Verdict, Warning, WorkloadSummary,
+    SCHEMA, ServerSeries, SloLevel, SloOutcome, StoppedBy, Summary, Verdict, Warning,
+    WorkloadSummary,
 };
 
 const USERS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
@@ -152,12 +153,13 @@ fn level(idx: usize, users: u32) -> Level {
     Level {
         users: Some(users),
         offered_rps: None,
+        ramp_rps: None,
         achieved_rps: None,
         start_s: idx as f64 * LEVEL_S,
         duration_s: LEVEL_S,
         steady_from_s: 4.0,
         steady_s: 24.0,
-        stopped_by: "duration".to_owned(),
+        stopped_by: StoppedBy::Duration,
         requests,
         requests_per_s: rate,
         output_tokens_per_s: Some(out),

@@ -48,6 +48,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("CacheShare", "`cache`"),
     ("ClassFigures", "`classes.NAME`"),
     ("OperatingPoint", "`operating_point`"),
+    ("StoppedBy", "`levels[].stopped_by`"),
     ("Verdict", "`operating_point.verdict`"),
     ("SloOutcome", "`slo`"),
     ("SloLevel", "`slo.levels[]`"),

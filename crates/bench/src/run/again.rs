@@ -7,7 +7,7 @@ use crate::operating_point::{Criteria, operating_point};
 use crate::report::Series;
 use crate::sample::LevelId;
 use crate::slo::Slo;
-use crate::summary::{ClientSummary, Summary, Warning, WorkloadSummary};
+use crate::summary::{ClientSummary, StoppedBy, Summary, Warning, WorkloadSummary};
 use crate::workload::Class;
 
 /// The summary and curves of what was written; none if not even a level was.
@@ -42,7 +42,7 @@ pub fn summarise_again(
             Line::Run(_) => {}
             Line::Level(level) => {
                 if let Some(before) = open {
-                    ledger.end_level(before, level.start_s, "unknown");
+                    ledger.end_level(before, level.start_s, StoppedBy::Unknown);
                 }
                 let load = match (level.users, level.offered_rps) {
                     (Some(users), _) => Load::Users(users),
@@ -60,7 +60,7 @@ pub fn summarise_again(
             }
         }
     }
-    ledger.end_level(open?, latest, "interrupted");
+    ledger.end_level(open?, latest, StoppedBy::Interrupted);
     Some(summary_of(run, &ledger, latest))
 }
 

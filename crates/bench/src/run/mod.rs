@@ -304,7 +304,12 @@ pub fn summarise(prepared: &Prepared, measured: &Measured, frame: Frame) -> (Sum
         },
         client,
         operating_point: operating_point(&points, &Criteria::STANDARD, order.seed),
-        slo: has_slo.then(|| slo_capacity(&levels, &order.slo)),
+        slo: has_slo.then(|| {
+            // A level that measured nothing has neither kept a promise nor broken it.
+            let measured = levels.iter().filter(|level| level.requests.attempted() > 0);
+            let measured: Vec<_> = measured.cloned().collect();
+            slo_capacity(&measured, &order.slo)
+        }),
         levels,
         server_metrics: Vec::new(),
         warnings,

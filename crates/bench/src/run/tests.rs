@@ -9,6 +9,7 @@ use testkit::mock::queueing::Slots;
 use testkit::mock::{Asked, Mock, Script};
 
 use super::*;
+use crate::arrival::Process;
 use crate::client::{Connector, Endpoint, Protocol, Timeouts};
 use crate::load::{LevelPlan, Now, Pace, Stop, Wish};
 use crate::sample::Sample;
@@ -265,4 +266,34 @@ async fn a_run_of_the_same_seed_asks_for_the_same_lengths_in_other_words() {
     assert_eq!(one[0], again[0]);
     assert_ne!(one[0]["messages"], other[0]["messages"]);
     assert_eq!(one[0]["max_tokens"], other[0]["max_tokens"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_level_that_measured_nothing_decides_nothing() {
+    let Levels::Listed(one) = listed(1) else {
+        panic!("levels are listed")
+    };
+    let mut plans = vec![one[0].clone(); 3];
+    // Its first arrival would come after some ten seconds.
+    plans[1].pace = Pace::Arrivals(Process::Ramp {
+        from: 0.0,
+        to: 1.0,
+        seconds: 1_000.0,
+    });
+    let mut order = order(Levels::Listed(plans), twelve_slots());
+    order.slo = "ttft:p50<400ms".parse().expect("an SLO");
+    // Enough for the first level, and for the second to begin.
+    order.rules.budget_s = Some(30.05);
+    let summary = run(order).await;
+    let outcomes = summary.slo.as_ref().expect("an outcome").levels.iter();
+    let outcomes: Vec<_> = outcomes
+        .map(|level| (level.load, level.outcome.as_str()))
+        .collect();
+    assert_eq!(outcomes, [(1.0, "met")]);
+    let warning = summary
+        .warnings
+        .iter()
+        .find(|warning| warning.code == "not_measured");
+    let text = &warning.expect("a warning").text;
+    assert!(text.starts_with("2 of 3 levels"), "{text}");
 }

@@ -1,6 +1,6 @@
 //! What a reader should know before trusting the figures, and what to do about it.
 
-use super::{Measured, Prepared};
+use super::{Levels, Measured, Prepared};
 use crate::summary::{Level, Warning};
 
 /// A client whose own delay is this share of the first token's measures itself.
@@ -36,6 +36,7 @@ impl Doubts<'_> {
         found.extend(self.cache());
         found.extend(self.flags());
         found.extend(self.held());
+        found.extend(self.unmeasured());
         found.extend(self.few_requests());
         found.extend(self.little());
         found.extend(self.repeats());
@@ -222,6 +223,29 @@ impl Doubts<'_> {
             ),
             "raise --max-concurrency, unless the bound is what you want to measure",
         ))
+    }
+
+    /// Levels that were asked for, and that the run's end came before.
+    fn unmeasured(&self) -> Option<Warning> {
+        let num_measured = self
+            .levels
+            .iter()
+            .filter(|level| level.requests.attempted() > 0)
+            .count();
+        let num_planned = match &self.prepared.order.levels {
+            Levels::Listed(plans) => plans.len(),
+            Levels::Search { .. } => self.levels.len(),
+        };
+        let num_missing = num_planned.saturating_sub(num_measured);
+        (num_missing > 0).then(|| {
+            warning(
+                "not_measured",
+                format!(
+                    "{num_missing} of {num_planned} levels measured nothing, so nothing is said of their SLO"
+                ),
+                "give the run more time with --budget, or name fewer levels",
+            )
+        })
     }
 
     fn few_requests(&self) -> Option<Warning> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bench::client::{Client, Endpoint};
 use bench::directory::{LevelLine, RunWriter};
-use bench::ledger::{Ledger, Load};
+use bench::ledger::{Ledger, Load, Ramp};
 use bench::load::{Audience, LevelPlan, Now, Stage, Wish};
 use bench::report::live::{LiveLevel, LiveTerminal, LiveView, Phase, level_line, line};
 use bench::run::Prepared;
@@ -137,6 +137,10 @@ impl Audience for Watch {
             Load::Users(1) => (Some(1), None, "1 user".to_owned()),
             Load::Users(users) => (Some(users), None, format!("{users} users")),
             Load::Rate(rate) => (None, Some(rate), format!("{rate:.3} req/s")),
+            load @ Load::Ramp(Ramp { from, to, .. }) => {
+                let words = format!("{from:.3} to {to:.3} req/s");
+                (None, Some(load.value()), words)
+            }
         };
         self.view.load = load;
         self.view.phase = Phase::WarmingUp;

@@ -5,6 +5,7 @@ use crate::ledger::{Estimate, LIMITS};
 use crate::observe::Flag;
 use crate::sample::Pacing;
 use crate::slo::{Metric, Objective};
+use crate::summary::StoppedBy;
 
 fn flags_of(samples: impl IntoIterator<Item = Sample>) -> Vec<String> {
     let mut ledger = ledger("tpot:p50<1s");
@@ -12,7 +13,7 @@ fn flags_of(samples: impl IntoIterator<Item = Sample>) -> Vec<String> {
     for sample in samples {
         put(&mut ledger, &sample);
     }
-    ledger.end_level(level, 10.0, "duration");
+    ledger.end_level(level, 10.0, StoppedBy::Duration);
     ledger.level(level).flags
 }
 
@@ -32,7 +33,7 @@ fn a_level_of_refusals_has_counts_and_no_latencies() {
         let record = failed(Status::HttpError, 0.01);
         put(&mut ledger, &sample(level, f64::from(idx) * 0.01, record));
     }
-    ledger.end_level(level, 0.2, "requests");
+    ledger.end_level(level, 0.2, StoppedBy::Requests);
     let told = ledger.level(level);
     assert_strict(&told);
     assert_eq!((told.requests.http_error, told.requests.ok), (20, 0));
@@ -53,7 +54,7 @@ fn nothing_at_all_is_a_level_too() {
             let mut ledger = ledger("ttft:p95<1s");
             let level = ledger.begin_level(load, 3.0);
             assert_strict(&ledger.level(level));
-            ledger.end_level(level, 3.0 + length, "interrupted");
+            ledger.end_level(level, 3.0 + length, StoppedBy::Interrupted);
             let told = ledger.level(level);
             assert_strict(&told);
             assert_eq!((told.requests_per_s, told.attainment), (0.0, None));
@@ -83,7 +84,7 @@ fn answers_of_one_token_or_none_divide_by_nothing() {
             }
             put(&mut ledger, &sample(level, 0.1 * f64::from(idx), record));
         }
-        ledger.end_level(level, 40.0, "duration");
+        ledger.end_level(level, 40.0, StoppedBy::Duration);
         let told = ledger.level(level);
         assert_strict(&told);
         assert_eq!(
@@ -107,7 +108,7 @@ fn one_request_has_a_mean_and_a_maximum() {
     };
     ledger.sent(level, 0.0);
     // It stopped sending at once: the drain is all there is.
-    ledger.end_level(level, 0.0, "requests");
+    ledger.end_level(level, 0.0, StoppedBy::Requests);
     ledger.take(&sample(level, 0.0, answer.record()));
     let told = ledger.level(level);
     assert_strict(&told);
@@ -136,7 +137,7 @@ fn where_nobody_counts_there_are_events_and_no_tokens() {
         record.token_source = crate::observe::TokenSource::None;
         put(&mut ledger, &sample(level, f64::from(idx), record));
     }
-    ledger.end_level(level, 20.0, "duration");
+    ledger.end_level(level, 20.0, StoppedBy::Duration);
     let told = ledger.level(level);
     assert_eq!(
         (told.output_tokens_per_s, told.token_source.as_str()),
@@ -226,7 +227,7 @@ fn rows_are_bounded_however_many_requests_there_are() {
             let sent = start + 0.001 * f64::from(request);
             put(&mut ledger, &sample(level, sent, record.clone()));
         }
-        ledger.end_level(level, start + 25.0, "duration");
+        ledger.end_level(level, start + 25.0, StoppedBy::Duration);
     }
     let num_rows: usize = ledger.books.iter().map(|book| book.num_rows()).sum();
     assert!(num_rows <= LIMITS.rows_max, "{num_rows}");
@@ -270,7 +271,7 @@ fn a_cache_is_compared_with_what_the_workload_declares() {
         };
         put(&mut ledger, &sample);
     }
-    ledger.end_level(level, 20.0, "duration");
+    ledger.end_level(level, 20.0, StoppedBy::Duration);
     let cache = ledger.level(level).cache.expect("told by some");
     close(cache.measured, 150.0 / 400.0, 1e-9);
     close(cache.declared, 240.0 / 400.0, 1e-9);
@@ -290,7 +291,7 @@ fn an_objective_of_any_percentile_is_estimated_or_not_at_all() {
         .record();
         put(&mut ledger, &sample(level, 0.01 * f64::from(idx), record));
     }
-    ledger.end_level(level, 2.0, "duration");
+    ledger.end_level(level, 2.0, StoppedBy::Duration);
     let estimate = |metric, quantile| {
         let objective = Objective {
             metric,
@@ -336,7 +337,7 @@ proptest::proptest! {
         for idx in 0..3 {
             let start = f64::from(idx) * length;
             let level = ledger.begin_level(load(idx), start);
-            ledger.end_level(level, start + length, "requests");
+            ledger.end_level(level, start + length, StoppedBy::Requests);
         }
         for &(level, due, ttft, gap, num_tokens, kind) in &requests {
             let answer = Answer { ttft, gap, num_tokens: num_tokens.max(1) };
@@ -404,7 +405,7 @@ fn a_request_told_in_one_slice_and_written_in_the_next_leaves_nothing_open() {
             put(&mut ledger, &sample);
         }
     }
-    ledger.end_level(level, 20.0, "duration");
+    ledger.end_level(level, 20.0, StoppedBy::Duration);
     let told = ledger.level(level);
     assert!(told.steady_s > 10.0, "{}", told.steady_s);
     assert!(told.requests_per_s > 25.0, "{}", told.requests_per_s);

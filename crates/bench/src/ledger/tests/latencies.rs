@@ -7,6 +7,7 @@ use super::*;
 use crate::ledger::gaps::Pool;
 use crate::sample::{GapSketch, Pacing};
 use crate::stats::CONFIDENCE;
+use crate::summary::StoppedBy;
 
 #[test]
 fn constant_answers_have_the_figures_they_were_given() {
@@ -66,7 +67,7 @@ fn a_wait_for_a_free_client_is_latency_when_requests_were_due() {
         };
         put(&mut ledger, &sample);
     }
-    ledger.end_level(level, 20.0, "duration");
+    ledger.end_level(level, 20.0, StoppedBy::Duration);
     let told = ledger.level(level);
     // The later half may be all that is kept of a level that never settles.
     let from = told.steady_from_s;
@@ -106,7 +107,7 @@ fn users_feel_no_wait_before_they_ask() {
         };
         put(&mut ledger, &sample);
     }
-    ledger.end_level(level, 10.0, "requests");
+    ledger.end_level(level, 10.0, StoppedBy::Requests);
     let told = ledger.level(level);
     close(told.ttft_ms.p50, 100.0, 1e-6);
     close(told.lag_ms.max, 50.0, 1e-6);
@@ -127,7 +128,7 @@ fn a_percentile_without_enough_requests_is_absent_and_says_what_it_needs() {
             &sample(level, 0.1 * f64::from(idx), answer.record()),
         );
     }
-    ledger.end_level(level, 0.5, "requests");
+    ledger.end_level(level, 0.5, StoppedBy::Requests);
     let told = ledger.level(level).ttft_ms;
     assert_eq!((told.n, told.p50, told.p99), (5, None, None));
     assert!(told.mean.is_some() && told.max.is_some());
@@ -183,7 +184,7 @@ fn a_tail_that_nobody_waited_for_is_absent() {
         };
         put(&mut ledger, &sample(level, sent, record));
     }
-    ledger.end_level(level, 5.0, "duration");
+    ledger.end_level(level, 5.0, StoppedBy::Duration);
     let told = ledger.level(level);
     assert!(told.flags[0].starts_with("censored:"), "{:?}", told.flags);
     assert!(told.e2e_ms.n > 368 && told.e2e_ms.p99.is_none());
@@ -217,7 +218,7 @@ fn a_stall_shows_in_gaps_though_averages_hide_it() {
     }
     record.last_token = record.marks.last().map(|mark| mark.at);
     put(&mut ledger, &sample(level, 0.0, record));
-    ledger.end_level(level, 4.0, "requests");
+    ledger.end_level(level, 4.0, StoppedBy::Requests);
     let told = ledger.level(level);
     close(told.itl_ms.max, 2_000.0, 0.006);
     close(told.tpot_ms.mean, (98.0 * 10.0 + 2_000.0) / 99.0, 1e-6);
@@ -293,7 +294,7 @@ fn good_requests_meet_every_objective_by_their_own_values() {
             &sample(level, 4.0, failed(Status::Timeout, 1.0)),
         );
     }
-    ledger.end_level(level, 10.0, "duration");
+    ledger.end_level(level, 10.0, StoppedBy::Duration);
     let told = ledger.level(level);
     close(told.attainment, 0.2, 1e-9);
     close(told.goodput_rps, 2.0, 1e-9);
@@ -325,7 +326,7 @@ fn company_costs_a_class_what_its_tpot_says() {
             };
             put(&mut ledger, &sample);
         }
-        ledger.end_level(level, start + 20.0, "duration");
+        ledger.end_level(level, start + 20.0, StoppedBy::Duration);
         level
     };
     let alone = level_of(1, 0.0, [0.01, 0.02]);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::observe::{Mark, Record, Status, TokenSource};
 use crate::sample::{AskId, ClassId, LevelId, Pacing, Sample};
 use crate::slo::Slo;
+use crate::summary::StoppedBy;
 use crate::workload::{Class, OutputLength};
 
 use super::{Ledger, LedgerConfig, Load};
@@ -151,7 +152,7 @@ pub(super) fn closed_level(
             now += answer.e2e();
         }
     }
-    ledger.end_level(level, start + length, "duration");
+    ledger.end_level(level, start + length, StoppedBy::Duration);
     level
 }
 

@@ -5,6 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::ledger::timeline::{Arrivals, SLICES_MAX, Timeline};
+use crate::summary::StoppedBy;
 
 /// Ten tokens a second for ten seconds.
 const STREAM: Answer = Answer {
@@ -31,7 +32,7 @@ fn tokens_count_when_they_arrive_whatever_becomes_of_their_request() {
                 now += STREAM.e2e();
             }
         }
-        ledger.end_level(level, length, "duration");
+        ledger.end_level(level, length, StoppedBy::Duration);
         let told = ledger.level(level);
         close(told.output_tokens_per_s, 80.0, 0.02);
         let ended = told.requests.ok + told.requests.cancelled;
@@ -54,7 +55,7 @@ fn a_level_is_charged_for_what_arrives_in_it_and_not_for_what_it_sent() {
         put(&mut ledger, &sample(first, 0.0, STREAM.record()));
         late.push(sample(first, 10.0, STREAM.record()));
     }
-    ledger.end_level(first, 15.0, "duration");
+    ledger.end_level(first, 15.0, StoppedBy::Duration);
     let second = ledger.begin_level(Load::Users(4), 15.0);
     for sample in &late {
         put(&mut ledger, sample);
@@ -64,7 +65,7 @@ fn a_level_is_charged_for_what_arrives_in_it_and_not_for_what_it_sent() {
             put(&mut ledger, &sample(second, sent, STREAM.record()));
         }
     }
-    ledger.end_level(second, 30.0, "duration");
+    ledger.end_level(second, 30.0, StoppedBy::Duration);
     close(ledger.level(first).output_tokens_per_s, 20.0, 0.02);
     close(ledger.level(second).output_tokens_per_s, 40.0, 0.02);
     assert_eq!(ledger.level(first).requests.ok, 4);
@@ -172,7 +173,7 @@ fn intervals_of_rates_hold_the_true_rate_as_often_as_they_say() {
             };
             put(&mut ledger, &sample(level, now, answer.record()));
         }
-        ledger.end_level(level, 60.0, "duration");
+        ledger.end_level(level, 60.0, StoppedBy::Duration);
         let told = ledger.glance(level);
         let holds = |key: &str, truth: f64| {
             let [low, high] = told.rates_ci95[key];
@@ -202,7 +203,7 @@ fn a_backlog_that_grows_for_ever_is_flagged() {
         };
         put(&mut ledger, &sample(level, due, answer.record()));
     }
-    ledger.end_level(level, 60.0, "duration");
+    ledger.end_level(level, 60.0, StoppedBy::Duration);
     let told = ledger.level(level);
     assert!(
         told.flags.contains(&"not_steady".to_owned()),
@@ -233,7 +234,7 @@ fn a_queue_in_balance_is_not_flagged() {
             put(&mut ledger, &sample(level, now, answer.record()));
             now -= f64::ln(1.0 - rng.random::<f64>()) / 7.0;
         }
-        ledger.end_level(level, 60.0, "duration");
+        ledger.end_level(level, 60.0, StoppedBy::Duration);
         num_flagged += u32::from(
             ledger
                 .glance(level)

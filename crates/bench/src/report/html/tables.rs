@@ -151,7 +151,7 @@ fn level_caption(level: &Level) -> String {
             number(Some(level.duration_s)),
             number(Some(level.start_s)),
             number(Some(level.steady_s)),
-            level.stopped_by
+            level.stopped_by.name()
         ),
         format!("tokens counted by {}", level.token_source),
     ];

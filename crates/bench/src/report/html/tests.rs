@@ -102,7 +102,6 @@ fn a_foreign_text_is_text_wherever_it_stands() {
     summary.workload.hash = hostile();
     summary.workload.prompt_tokens_from = hostile();
     for level in &mut summary.levels {
-        level.stopped_by = hostile();
         level.token_source = hostile();
         level.flags = vec![hostile()];
         level.errors = vec![(hostile(), 3)];
