@@ -10,8 +10,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::arrival::Process;
-use bench::calibrate::{Loopback, Pattern, Processor, client_of, keep_to, rehearse};
-use bench::client::{Api, Dialect};
+use bench::calibrate::{
+    Loopback, Pattern, Processor, Rehearsal, Transport, client_of, keep_to, rehearse,
+};
+use bench::client::{Api, Dialect, Protocol, Scheme};
 use bench::ledger::{Ledger, LedgerConfig};
 use bench::load::{
     Audience, ClientThreads, Conduct, Hands, LevelPlan, Now, Pace, Setting, Stop, Timer, Wish,
@@ -28,6 +30,10 @@ const NUM_STREAMS: usize = 2_000;
 const STREAM: Pattern = Pattern {
     num_events: 500,
     gap: Duration::from_millis(20),
+};
+const TRANSPORT: Transport = Transport {
+    protocol: Protocol::Http1,
+    scheme: Scheme::Http,
 };
 const RATES: [f64; 3] = [500.0, 2_000.0, 5_000.0];
 const RATE_S: f64 = 10.0;
@@ -63,16 +69,19 @@ fn main() -> ExitCode {
 /// Promised: 2,000 streams of 50 events a second, p99 of the time stamp's error below 2 ms. The p99, if all were told.
 async fn streams(hands: &Handle, num_streams: usize) -> Option<f64> {
     let before = Usage::now();
-    let floor = rehearse(hands, num_streams, STREAM)
-        .await
-        .expect("a loop-back");
+    let rehearsal = Rehearsal {
+        num_streams,
+        pattern: STREAM,
+        transport: TRANSPORT,
+    };
+    let floor = rehearse(hands, rehearsal).await.expect("a loop-back");
     let cpu_s = Usage::now().cpu_s - before.cpu_s;
     println!(
         "{num_streams} streams of 50 events/s: time stamps p50 {:.2} ms, p99 {:.2} ms late (promised: below 2 ms); \
          {:.0} events/s told, {} failed; client and server took {:.2} us of a core an event",
         floor.p50_s * 1e3,
         floor.p99_s * 1e3,
-        floor.events_per_s,
+        rehearsal.events_per_s(),
         floor.num_failed,
         cpu_s / floor.num_events as f64 * 1e6,
     );
@@ -85,7 +94,7 @@ async fn arrivals(hands: &Handle, rate: f64) -> Option<f64> {
         num_events: 2,
         gap: Duration::ZERO,
     };
-    let server = Loopback::start(pattern).expect("a loop-back");
+    let server = Loopback::start(pattern, TRANSPORT).expect("a loop-back");
     let workload = Workload::named("shared").expect("a shipped workload");
     let mut ledger = Ledger::new(LedgerConfig {
         classes: workload.classes.clone(),

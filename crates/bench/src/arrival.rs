@@ -165,6 +165,16 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Arrivals a second when there are most of them, bunches left aside; none for a replay without a span.
+    pub fn peak_rate(&self) -> Option<f64> {
+        match self {
+            Process::Ramp { from, to, .. } => Some(from.max(*to)),
+            other => other.mean_rate(),
+        }
+    }
+}
+
 impl Arrivals {
     /// The arrivals of one level.
     ///

@@ -70,11 +70,17 @@ pub struct WorkloadSummary {
 /// The client's own limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientSummary {
-    /// By how much the client told an arrival too late, against its own loop-back server at the run's largest
-    /// concurrency and event rate: 99th percentile; `null` if not calibrated.
+    /// By how much the client told an arrival too late, against its own loop-back server over the run's own protocol, TLS
+    /// included: 99th percentile; `null` if not calibrated, or if a stream of that failed.
     pub floor_ms_p99: Option<f64>,
     /// The median of the same.
     pub floor_ms_p50: Option<f64>,
+    /// The streams of that: the run's largest concurrency as it was planned, or as it was seen if that is much more.
+    #[serde(default)]
+    pub floor_streams: Option<u64>,
+    /// The events a second of that, all streams together.
+    #[serde(default)]
+    pub floor_events_per_s: Option<f64>,
     /// Whether the client, and not the server, limited a level.
     pub bound: bool,
     /// Processor seconds of the client over the run.

@@ -1,15 +1,22 @@
-//! A server of streams with time stamps, as fast as a socket allows: it parses no more of HTTP than where a request
-//! ends.
+//! A server of streams with time stamps, on a thread and a processor of its own, over the transport of the run that it
+//! stands in for.
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+
+use super::answers::{Answers, serve_http1, serve_http2};
+use crate::client::{Client, Protocol, Scheme};
 
 /// What every answer is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +34,40 @@ impl Pattern {
     }
 }
 
+/// How bytes travel: what a loop-back server must do as the real one does, for the client's work to be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// Over which HTTP.
+    pub protocol: Protocol,
+    /// Whether inside TLS.
+    pub scheme: Scheme,
+}
+
+impl Transport {
+    /// That of a client.
+    pub fn of(client: &Client) -> Transport {
+        Transport {
+            protocol: client.protocol,
+            scheme: client.endpoint.scheme,
+        }
+    }
+
+    /// `HTTP/1.1`, `HTTP/2 over TLS`.
+    pub fn name(self) -> &'static str {
+        match (self.protocol, self.scheme) {
+            (Protocol::Http1, Scheme::Http) => "HTTP/1.1",
+            (Protocol::Http1, Scheme::Https) => "HTTP/1.1 over TLS",
+            (Protocol::Http2, Scheme::Http) => "HTTP/2",
+            (Protocol::Http2, Scheme::Https) => "HTTP/2 over TLS",
+        }
+    }
+}
+
 /// A running server; it stops when dropped.
 #[derive(Debug)]
 pub struct Loopback {
     address: SocketAddr,
+    transport: Transport,
     epoch: Instant,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
@@ -41,8 +78,12 @@ impl Loopback {
     ///
     /// # Errors
     ///
-    /// If there is no port or no thread.
-    pub fn start(pattern: Pattern) -> io::Result<Loopback> {
+    /// If there is no port, no thread or, for TLS, no certificate.
+    pub fn start(pattern: Pattern, transport: Transport) -> io::Result<Loopback> {
+        let tls = match transport.scheme {
+            Scheme::Http => None,
+            Scheme::Https => Some(acceptor(transport.protocol)?),
+        };
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -60,9 +101,13 @@ impl Loopback {
             let mut num_streams: u32 = 0;
             while let Some(Ok((stream, _))) = stopped.run_until_cancelled(listener.accept()).await {
                 num_streams = num_streams.wrapping_add(1);
-                // Streams that all write at the same moment would measure a burst that no server makes.
-                let phase = pattern.gap * (num_streams % PHASES) / PHASES;
-                let answering = answer_all(stream, pattern, phase, epoch);
+                let answers = Answers {
+                    pattern,
+                    // Streams that all write at the same moment would measure a burst that no server makes.
+                    phase: pattern.gap * (num_streams % PHASES) / PHASES,
+                    epoch,
+                };
+                let answering = answer_all(stream, tls.clone(), transport.protocol, answers);
                 let stopped = stopped.clone();
                 tokio::spawn(async move { stopped.run_until_cancelled(answering).await });
             }
@@ -75,6 +120,7 @@ impl Loopback {
             })?;
         Ok(Loopback {
             address,
+            transport,
             epoch,
             stop,
             thread: Some(thread),
@@ -84,6 +130,11 @@ impl Loopback {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How it is spoken to.
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// Its stamps are nanoseconds since.
@@ -100,6 +151,39 @@ impl Drop for Loopback {
             let _ = thread.join();
         }
     }
+}
+
+async fn answer_all(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    protocol: Protocol,
+    answers: Answers,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    match (tls, protocol) {
+        (None, Protocol::Http1) => serve_http1(stream, answers).await,
+        (None, Protocol::Http2) => serve_http2(stream, answers).await,
+        (Some(tls), Protocol::Http1) => serve_http1(tls.accept(stream).await?, answers).await,
+        (Some(tls), Protocol::Http2) => serve_http2(tls.accept(stream).await?, answers).await,
+    }
+}
+
+/// TLS with a certificate that is made for the purpose and forgotten.
+fn acceptor(protocol: Protocol) -> io::Result<TlsAcceptor> {
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+    let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .map_err(io::Error::other)?;
+    config.alpn_protocols = vec![match protocol {
+        Protocol::Http1 => b"http/1.1".to_vec(),
+        Protocol::Http2 => b"h2".to_vec(),
+    }];
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// A processor of those that this process may use.
@@ -132,87 +216,5 @@ pub fn keep_to(processor: Processor) {
     }
 }
 
+/// Streams begin at so many different moments of a gap.
 const PHASES: u32 = 64;
-const HEAD: &[u8] =
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
-const REQUEST_BYTES_MAX: usize = 1 << 20;
-
-async fn answer_all(
-    mut stream: TcpStream,
-    pattern: Pattern,
-    phase: Duration,
-    epoch: Instant,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut received = Vec::new();
-    while next_request(&mut stream, &mut received).await? {
-        let mut out = HEAD.to_vec();
-        let begun = Instant::now() + phase;
-        for idx in 0..pattern.num_events {
-            if !pattern.gap.is_zero() {
-                sleep_until(begun + pattern.gap * idx).await;
-            }
-            push_event(&mut out, epoch.elapsed().as_nanos());
-            if !pattern.gap.is_zero() {
-                stream.write_all(&out).await?;
-                out.clear();
-            }
-        }
-        push_chunk(
-            &mut out,
-            &format!(
-                "data: {{\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"length\"}}],\"usage\":\
-                 {{\"prompt_tokens\":1,\"completion_tokens\":{}}}}}\n\ndata: [DONE]\n\n",
-                pattern.num_events
-            ),
-        );
-        push_chunk(&mut out, "");
-        stream.write_all(&out).await?;
-    }
-    Ok(())
-}
-
-/// An event of a usual size whose text is the time.
-fn push_event(out: &mut Vec<u8>, nanos: u128) {
-    push_chunk(
-        out,
-        &format!(
-            "data: {{\"id\":\"chatcmpl-0123456789abcdef\",\"object\":\"chat.completion.chunk\",\"created\":0,\
-             \"model\":\"loop-back\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{nanos} \"}},\
-             \"finish_reason\":null}}]}}\n\n"
-        ),
-    );
-}
-
-fn push_chunk(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes());
-}
-
-/// Reads to the end of a request; false if there is no more.
-async fn next_request(stream: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<bool> {
-    loop {
-        if let Some(end) = end_of_request(received) {
-            received.drain(..end);
-            return Ok(true);
-        }
-        if received.len() > REQUEST_BYTES_MAX || stream.read_buf(received).await? == 0 {
-            return Ok(false);
-        }
-    }
-}
-
-/// Where the first request in `received` ends, if all of it is there.
-fn end_of_request(received: &[u8]) -> Option<usize> {
-    let head_end = received
-        .windows(4)
-        .position(|window| window == b"\r\n\r\n")?
-        + 4;
-    let head = String::from_utf8_lossy(&received[..head_end]).to_ascii_lowercase();
-    let num_body_bytes: usize = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length:"))
-        .and_then(|value| value.trim().parse().ok())
-        .unwrap_or(0);
-    let end = head_end + num_body_bytes;
-    (received.len() >= end).then_some(end)
-}

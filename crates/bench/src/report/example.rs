@@ -35,6 +35,8 @@ pub fn summary() -> Summary {
         client: ClientSummary {
             floor_ms_p99: Some(0.31),
             floor_ms_p50: Some(0.08),
+            floor_streams: Some(64),
+            floor_events_per_s: Some(3_200.0),
             bound: false,
             cpu_s: 9.4,
             cpu_share: 0.038,

@@ -24,25 +24,6 @@ pub enum Levels {
 
 /// Levels of a search: enough to bracket a knee and to narrow it, few enough for a reader.
 const LEVELS_MAX: usize = 14;
-/// An open loop may have so many in flight before it is known how many it will have.
-const OPEN_STREAMS: usize = 64;
-
-impl Levels {
-    /// Streams at once, as far as can be known before.
-    pub fn concurrency(&self) -> usize {
-        let users = match self {
-            Levels::Listed(plans) => plans
-                .iter()
-                .map(|plan| match plan.pace {
-                    Pace::Users(users) => users as usize,
-                    Pace::Arrivals(_) => OPEN_STREAMS,
-                })
-                .max(),
-            Levels::Search { first, .. } => first.iter().max().map(|&users| users as usize),
-        };
-        users.unwrap_or(1).max(1)
-    }
-}
 
 /// A run's levels as they come.
 #[derive(Debug)]

@@ -14,6 +14,9 @@ mod vocabulary;
 // Which level comes next.
 mod levels;
 
+// How much at once.
+mod expect;
+
 // What the client takes of the machine.
 mod usage;
 
@@ -27,13 +30,13 @@ mod trust;
 mod tests;
 
 use std::io;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::calibrate::{CalibrateError, Floor, Pattern, rehearse};
+use crate::calibrate::{Floor, Rehearsal, rehearse};
 use crate::client::{Api, Client, ProbeError, Probed, probe};
 use crate::ledger::{Ledger, LedgerConfig};
 use crate::load::{Audience, Conduct, Ended, Hands, Setting, Timer, conduct};
@@ -96,9 +99,6 @@ pub enum PrepareError {
     /// The endpoint cannot be measured.
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    /// The client cannot be.
-    #[error(transparent)]
-    Calibrate(#[from] CalibrateError),
 }
 
 /// A run that can begin.
@@ -110,7 +110,7 @@ pub struct Prepared {
     pub probed: Probed,
     /// With which words it is asked.
     pub vocabulary: Vocabulary,
-    /// What the client can do, if it was calibrated.
+    /// What the client can do, if it was calibrated and every stream of that ended well.
     pub floor: Option<Floor>,
     /// What is known already.
     pub warnings: Vec<Warning>,
@@ -129,6 +129,12 @@ pub struct Measured {
     pub duration_s: f64,
     /// Connections at once, at most.
     pub connections_max: u64,
+    /// Requests in flight at once, at most.
+    pub in_flight_max: u64,
+    /// What the client can do: see [`calibrate_again`].
+    pub floor: Option<Floor>,
+    /// What turned out since it was prepared.
+    pub warnings: Vec<Warning>,
     /// How late the client's clock rang, level by level.
     pub delays: Vec<GapSketch>,
 }
@@ -137,7 +143,7 @@ pub struct Measured {
 ///
 /// # Errors
 ///
-/// If the endpoint does not answer a trial request, or the loop-back address does not work.
+/// If the endpoint does not answer a trial request.
 ///
 /// # Cost
 ///
@@ -169,11 +175,9 @@ pub async fn prepare(
     let floor = match order.calibration {
         Calibration::Skip => None,
         Calibration::Measure => {
-            let num_streams = order.levels.concurrency().min(order.concurrency_max);
-            stage(&format!(
-                "measuring the client itself with {num_streams} streams"
-            ));
-            Some(rehearse(hands, num_streams, REHEARSAL).await?)
+            let rehearsal = expect::rehearsal(&order, &probed, &vocabulary);
+            stage(&format!("measuring {}", played(&rehearsal)));
+            floor_of(hands, rehearsal, &mut warnings).await
         }
     };
     Ok(Prepared {
@@ -185,11 +189,63 @@ pub async fn prepare(
     })
 }
 
-/// One second of what a fast server would send.
-const REHEARSAL: Pattern = Pattern {
-    num_events: 50,
-    gap: Duration::from_millis(20),
-};
+fn played(rehearsal: &Rehearsal) -> String {
+    format!(
+        "the client itself with {} streams and {:.0} events/s over {}",
+        rehearsal.num_streams,
+        rehearsal.events_per_s(),
+        rehearsal.transport.name()
+    )
+}
+
+/// What the client can do, if that can be told; otherwise the reader is.
+async fn floor_of(
+    hands: &Handle,
+    rehearsal: Rehearsal,
+    warnings: &mut Vec<Warning>,
+) -> Option<Floor> {
+    let why = match rehearse(hands, rehearsal).await {
+        Ok(floor) if floor.is_trusted() => return Some(floor),
+        Ok(floor) => format!("{} streams failed", floor.num_failed),
+        Err(error) => error.to_string(),
+    };
+    warnings.push(Warning {
+        code: "not_calibrated".to_owned(),
+        text: format!(
+            "what the client can do is not known: measuring {}, {why}",
+            played(&rehearsal)
+        ),
+        advice:
+            "allow more open files (ulimit -n), or run the client where it has more of the machine"
+                .to_owned(),
+    });
+    None
+}
+
+/// Measures the client again, with so much at once as the run turned out to have, if that is much more than was
+/// calibrated before; `stage` hears of it.
+///
+/// # Cost
+///
+/// About a second on `hands`, if at all.
+pub async fn calibrate_again(
+    prepared: &Prepared,
+    measured: &mut Measured,
+    hands: &Handle,
+    mut stage: impl FnMut(&str),
+) {
+    let Some(floor) = &prepared.floor else { return };
+    let ledger = &measured.ledger;
+    let events_per_s = ledger
+        .level_ids()
+        .map(|id| ledger.glance(id).events_per_s)
+        .fold(0.0, f64::max);
+    let seen = expect::second_rehearsal(&floor.rehearsal, measured.in_flight_max, events_per_s);
+    if let Some(rehearsal) = seen {
+        stage(&format!("measuring {}, as it had", played(&rehearsal)));
+        measured.floor = floor_of(hands, rehearsal, &mut measured.warnings).await;
+    }
+}
 
 /// Runs the levels on `hands`, keeping the books on the thread that calls.
 pub async fn measure(prepared: &Prepared, hands: Handle, audience: &mut dyn Audience) -> Measured {
@@ -240,9 +296,10 @@ pub async fn measure(prepared: &Prepared, hands: Handle, audience: &mut dyn Audi
             memory_peak_bytes: after.memory_peak_bytes,
         },
         duration_s: epoch.elapsed().as_secs_f64(),
-        connections_max: counters
-            .connections_max
-            .load(std::sync::atomic::Ordering::Relaxed),
+        connections_max: counters.connections_max.load(Ordering::Relaxed),
+        in_flight_max: counters.in_flight_max.load(Ordering::Relaxed),
+        floor: prepared.floor.clone(),
+        warnings: Vec::new(),
         delays,
     }
 }
@@ -268,6 +325,7 @@ pub fn summarise(prepared: &Prepared, measured: &Measured, frame: Frame) -> (Sum
     let levels: Vec<_> = ids.iter().map(|&id| ledger.level(id)).collect();
     let points: Vec<_> = ids.iter().map(|&id| ledger.points(id)).collect();
     let mut warnings = prepared.warnings.clone();
+    warnings.extend(measured.warnings.iter().cloned());
     let doubts = trust::Doubts {
         prepared,
         measured,
@@ -276,9 +334,12 @@ pub fn summarise(prepared: &Prepared, measured: &Measured, frame: Frame) -> (Sum
     let (bound, found) = doubts.look();
     warnings.extend(found);
     let has_slo = !order.slo.objectives.is_empty();
+    let floor = measured.floor.as_ref();
     let client = ClientSummary {
-        floor_ms_p99: prepared.floor.as_ref().map(|floor| floor.p99_s * 1e3),
-        floor_ms_p50: prepared.floor.as_ref().map(|floor| floor.p50_s * 1e3),
+        floor_ms_p99: floor.map(|floor| floor.p99_s * 1e3),
+        floor_ms_p50: floor.map(|floor| floor.p50_s * 1e3),
+        floor_streams: floor.map(|floor| floor.rehearsal.num_streams as u64),
+        floor_events_per_s: floor.map(|floor| floor.rehearsal.events_per_s()),
         bound,
         cpu_s: measured.usage.cpu_s,
         cpu_share: measured.usage.cpu_s / measured.duration_s.max(1e-9),

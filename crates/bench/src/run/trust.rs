@@ -45,7 +45,7 @@ impl Doubts<'_> {
 
     fn client_bound(&self) -> Option<Warning> {
         let floor_s = self
-            .prepared
+            .measured
             .floor
             .as_ref()
             .map_or(0.0, |floor| floor.p99_s);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use bench::directory::{RunLine, RunWriter, write_whole};
-use bench::load::ClientThreads;
+use bench::load::{ClientThreads, Ended};
 use bench::run::{self, Frame, Levels, Order, PrepareError, Prepared};
 use bench::summary::Summary;
 use tokio::runtime::{Builder, Runtime};
@@ -35,8 +35,12 @@ pub fn measure(url: &str, load: &LoadArgs, output: &OutputArgs) -> anyhow::Resul
         let writer = RunWriter::create(&wanted_directory(output), &run_line(&prepared, &frame))?;
         let mut watch = Watch::new(&prepared, writer, output, is_stopped)?;
         let scraping = scrape.start();
-        let measured = run::measure(&prepared, handle, &mut watch).await;
+        let mut measured = run::measure(&prepared, handle.clone(), &mut watch).await;
         let writer = watch.into_writer();
+        if matches!(measured.ended, Ok(Ended::Complete | Ended::Budget)) {
+            let stage = |stage: &str| eprintln!("{stage} ...");
+            run::calibrate_again(&prepared, &mut measured, &handle, stage).await;
+        }
         let (mut summary, series) = run::summarise(&prepared, &measured, frame);
         summary.server_metrics = scraping.finish().await;
         let directory = writer.finish(&summary, &series)?;
@@ -127,8 +131,8 @@ fn tell(prepared: &Prepared) {
         eprintln!(
             "client floor: {:.2} ms (p99) with {} streams and {:.0} events/s",
             floor.p99_s * 1e3,
-            floor.num_streams,
-            floor.events_per_s
+            floor.rehearsal.num_streams,
+            floor.rehearsal.events_per_s()
         );
     }
 }
