@@ -1,6 +1,8 @@
-//! Tokens per second of the bare decoder: a prompt of 512, one stream, 32 streams.
+//! Tokens per second of the bare decoder: a prompt of 512, 1 to 64 streams.
 //!
-//! `cargo run --release -p fulcrum-model --example raw_speed -- MODEL.gguf [THREADS]`
+//! STREAMS measures that number of streams alone, 0 the prompt alone: for profiles.
+//!
+//! `cargo run --release -p fulcrum-model --example raw_speed -- MODEL.gguf [THREADS [STREAMS]]`
 //!
 //! Neither scheduler, sampling nor HTTP: what a server adds is the difference to this. Each
 //! figure is the best of a few runs, because other work on the machine only makes it worse.
@@ -15,6 +17,7 @@ use model::{KvBudget, LoadOptions, Precision};
 const PROMPT_TOKENS: usize = 512;
 const PAST_TOKENS: usize = 128;
 const DECODE_STEPS: usize = 128;
+const NUM_STREAMS_MAX: usize = 64;
 const NUM_RUNS: usize = 3;
 
 fn main() {
@@ -23,10 +26,15 @@ fn main() {
     let threads = arguments
         .next()
         .map_or(2, |number| number.parse().expect("a number of threads"));
+    let only_streams: Option<usize> = arguments
+        .next()
+        .map(|number| number.parse().expect("a number of streams"));
     let options = LoadOptions {
         precision: Precision::Packed,
         threads: NonZeroUsize::new(threads).expect("at least one thread"),
-        kv_budget: KvBudget::Blocks(32 * (PAST_TOKENS + DECODE_STEPS).div_ceil(BLOCK_TOKENS)),
+        kv_budget: KvBudget::Blocks(
+            NUM_STREAMS_MAX * (PAST_TOKENS + DECODE_STEPS).div_ceil(BLOCK_TOKENS),
+        ),
         context: None,
         kv_type: None,
     };
@@ -37,11 +45,17 @@ fn main() {
         started.elapsed().as_secs_f64(),
         runner.shape().fingerprint
     );
-    println!(
-        "prompt of {PROMPT_TOKENS}: {:.0} tok/s",
-        best(|| prompt(&mut runner))
-    );
-    for num_streams in [1, 2, 4, 8, 16, 32] {
+    if only_streams.is_none_or(|num_streams| num_streams == 0) {
+        println!(
+            "prompt of {PROMPT_TOKENS}: {:.0} tok/s",
+            best(|| prompt(&mut runner))
+        );
+    }
+    let all = [1, 2, 4, 8, 16, 32, NUM_STREAMS_MAX];
+    for num_streams in all
+        .into_iter()
+        .filter(|&each| only_streams.is_none_or(|only| only == each))
+    {
         let speed = best(|| streams(&mut runner, num_streams));
         println!("{num_streams} streams at {PAST_TOKENS}..: {speed:.0} tok/s");
     }

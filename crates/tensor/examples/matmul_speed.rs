@@ -25,7 +25,7 @@ const SHAPES: [(usize, usize); 5] = [
     (1536, 576),
     (576, 49_152),
 ];
-const NUM_ROWS: [usize; 4] = [1, 8, 32, 512];
+const NUM_ROWS: [usize; 6] = [1, 2, 3, 8, 32, 512];
 /// Time spent per figure of a matrix, and of a pass.
 const MEASURE: Duration = Duration::from_millis(60);
 const MEASURE_PASS: Duration = Duration::from_millis(800);

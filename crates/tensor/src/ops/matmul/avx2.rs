@@ -1,6 +1,7 @@
 //! AVX2, and AVX-VNNI on the same registers: one register is half a quad (8 outputs x 4 columns).
 //!
-//! Half a panel at a time, up to 4 rows. Without VNNI, products of bytes are added in pairs by `vpmaddubsw` to
+//! Half a panel at a time, 2 to 4 rows. A lone row leaves registers free, so it takes the whole panel: an activation that
+//! is broadcast serves 16 outputs, and twice as many sums are under way. Without VNNI, products of bytes are added in pairs by `vpmaddubsw` to
 //! 16 bits, which 255 * 127 * 2 would overflow. Codes are therefore multiplied nibble by nibble: then a group
 //! of 32 columns adds up to 15 * 127 * 16 = 30480 at most, so sums may stay in 16 bits for the whole
 //! group, and a byte's two halves meet only at its end.
@@ -77,13 +78,38 @@ pub(super) fn multiply_floats(
 
 /// A way to add up products of unsigned weight codes and signed activation codes, exactly, over a
 /// group of up to 32 columns. Its functions need the features of the entry that uses it.
-trait Dot {
+trait Dot: Sized {
     type Sum: Copy;
     unsafe fn zero() -> Self::Sum;
     /// Adds the products of one quad: 8 outputs x 4 columns with 4 columns, broadcast.
     unsafe fn add(sum: Self::Sum, weights: __m256i, activations: __m256i) -> Self::Sum;
     /// 8 sums as i32.
     unsafe fn finish(sum: Self::Sum) -> __m256i;
+    /// [`lone_row`], compiled with the features. Not inlined: in one function with the kernels of more rows it made
+    /// those 10 % slower.
+    unsafe fn lone_row<const GROUPS: usize>(
+        panel: &CodePanel<'_>,
+        span: &Span<'_>,
+        row_idx: usize,
+        out: &mut OutPanel<'_>,
+    );
+}
+
+/// [`Dot::lone_row`] with the features that an implementor needs.
+macro_rules! compiled_lone_row {
+    ($features:literal) => {
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        unsafe fn lone_row<const GROUPS: usize>(
+            panel: &CodePanel<'_>,
+            span: &Span<'_>,
+            row_idx: usize,
+            out: &mut OutPanel<'_>,
+        ) {
+            // SAFETY: this function has the features.
+            unsafe { lone_row::<Self, GROUPS>(panel, span, row_idx, out) }
+        }
+    };
 }
 
 /// `vpdpbusd`: four products a lane, straight to 32 bits.
@@ -91,6 +117,7 @@ struct Vnni;
 
 impl Dot for Vnni {
     type Sum = __m256i;
+    compiled_lone_row!("avx2,fma,f16c,avxvnni");
     #[inline(always)]
     unsafe fn zero() -> __m256i {
         // SAFETY: the caller has AVX-VNNI.
@@ -112,6 +139,7 @@ struct NibbleWords;
 
 impl Dot for NibbleWords {
     type Sum = __m256i;
+    compiled_lone_row!("avx2,fma,f16c");
     #[inline(always)]
     unsafe fn zero() -> __m256i {
         // SAFETY: the caller has AVX2.
@@ -135,6 +163,7 @@ struct ByteWords;
 impl Dot for ByteWords {
     /// Of low nibbles, of high nibbles.
     type Sum = [__m256i; 2];
+    compiled_lone_row!("avx2,fma,f16c");
     #[inline(always)]
     unsafe fn zero() -> [__m256i; 2] {
         // SAFETY: the caller has AVX2.
@@ -178,7 +207,7 @@ unsafe fn nibbles(bytes: __m256i) -> (__m256i, __m256i) {
     }
 }
 
-/// All rows of the span, half a panel and four rows at a time.
+/// All rows of the span, half a panel and four rows at a time; the whole panel of a row that is left alone.
 ///
 /// # Safety
 ///
@@ -187,13 +216,20 @@ unsafe fn nibbles(bytes: __m256i) -> (__m256i, __m256i) {
 unsafe fn codes<D: Dot>(panel: CodePanel<'_>, span: &Span<'_>, out: &mut OutPanel<'_>) {
     for first_row in span.range.clone().step_by(ROWS_MAX) {
         let num_rows = (span.range.end - first_row).min(ROWS_MAX);
+        if num_rows == 1 {
+            // SAFETY: the caller has the features.
+            unsafe {
+                match panel.group {
+                    GroupLen::Sixteen => D::lone_row::<2>(&panel, span, first_row, out),
+                    GroupLen::ThirtyTwo => D::lone_row::<1>(&panel, span, first_row, out),
+                }
+            }
+            continue;
+        }
         for half in 0..out.columns.len().div_ceil(LANES) {
             // SAFETY: the caller has the features.
             unsafe {
                 match (panel.group, num_rows) {
-                    (GroupLen::Sixteen, 1) => {
-                        code_rows::<D, 2, 1>(&panel, span, first_row, half, out)
-                    }
                     (GroupLen::Sixteen, 2) => {
                         code_rows::<D, 2, 2>(&panel, span, first_row, half, out)
                     }
@@ -202,9 +238,6 @@ unsafe fn codes<D: Dot>(panel: CodePanel<'_>, span: &Span<'_>, out: &mut OutPane
                     }
                     (GroupLen::Sixteen, _) => {
                         code_rows::<D, 2, 4>(&panel, span, first_row, half, out)
-                    }
-                    (GroupLen::ThirtyTwo, 1) => {
-                        code_rows::<D, 1, 1>(&panel, span, first_row, half, out)
                     }
                     (GroupLen::ThirtyTwo, 2) => {
                         code_rows::<D, 1, 2>(&panel, span, first_row, half, out)
@@ -218,6 +251,90 @@ unsafe fn codes<D: Dot>(panel: CodePanel<'_>, span: &Span<'_>, out: &mut OutPane
                 }
             }
         }
+    }
+}
+
+/// One row and both halves of the panel side by side: what [`code_rows`] computes, operation by operation.
+///
+/// # Safety
+///
+/// As [`codes`].
+#[inline(always)]
+unsafe fn lone_row<D: Dot, const GROUPS: usize>(
+    panel: &CodePanel<'_>,
+    span: &Span<'_>,
+    row_idx: usize,
+    out: &mut OutPanel<'_>,
+) {
+    let tile = span.rows.tile(row_idx / TILE_ROWS);
+    let lane = row_idx % TILE_ROWS;
+    assert_eq!(panel.scales.len(), tile.len() * GROUPS * PANEL_ROWS);
+    assert!(panel.mins.is_empty() || panel.mins.len() == panel.scales.len());
+    let halves = [0, 1].map(|half| Quads::new(panel, tile.len(), half));
+    let pairs_per_group = QUADS / GROUPS / 2;
+    // Later rows find the panel in the cache.
+    let ahead = (row_idx == span.range.start).then(|| Ahead::of(panel, tile.len()));
+    // SAFETY: the caller has the features; indices are explained where they are used.
+    unsafe {
+        let mut sums = [_mm256_setzero_ps(); 2];
+        for (block_idx, block) in tile.iter().enumerate() {
+            if let Some(ahead) = ahead {
+                ahead.prefetch(block_idx);
+            }
+            for group in 0..GROUPS {
+                let mut dots = [D::zero(); 2];
+                for pair in group * pairs_per_group..(group + 1) * pairs_per_group {
+                    let even = _mm256_set1_epi32(block.quads[lane][2 * pair]);
+                    let odd = _mm256_set1_epi32(block.quads[lane][2 * pair + 1]);
+                    for (dot, quads) in dots.iter_mut().zip(&halves) {
+                        // Inside: `block_idx` is below the number of blocks that `quads` was made for.
+                        let (low, high) = quads.pair(block_idx, pair);
+                        *dot = D::add(*dot, low, even);
+                        *dot = D::add(*dot, high, odd);
+                    }
+                }
+                let code_sum = if GROUPS == 1 {
+                    block.sums[lane]
+                } else {
+                    block.half_sums[group][lane]
+                };
+                let code_sum = _mm256_set1_ps(code_sum);
+                let row_scale = _mm256_set1_ps(block.scales[lane]);
+                for (half, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
+                    // Inside: the panel has as many groups.
+                    let group_idx = block_idx * GROUPS + group;
+                    let (scale, min) = scale_and_min(panel, group_idx * PANEL_ROWS + half * LANES);
+                    let both = _mm256_mul_ps(scale, row_scale);
+                    *sum = _mm256_fmadd_ps(both, _mm256_cvtepi32_ps(D::finish(dot)), *sum);
+                    *sum = _mm256_fmadd_ps(min, code_sum, *sum);
+                }
+            }
+        }
+        let factor = _mm256_set1_ps(panel.factor);
+        // A matrix's last panel may have no second half.
+        let num_halves = out.columns.len().div_ceil(LANES);
+        for (half, sum) in sums.into_iter().enumerate().take(num_halves) {
+            store(out, row_idx, half, _mm256_mul_ps(sum, factor));
+        }
+    }
+}
+
+/// Scales and minimums of 8 outputs in one group, the first of which is number `at` of the panel's.
+///
+/// # Safety
+///
+/// There are 8 scales from `at` on, and as many minimums as scales or none; needs AVX2, FMA, F16C.
+#[inline(always)]
+unsafe fn scale_and_min(panel: &CodePanel<'_>, at: usize) -> (__m256, __m256) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let scale = load_halves(panel.scales.as_ptr().add(at));
+        let stored = match panel.mins.is_empty() {
+            true => _mm256_setzero_ps(),
+            false => load_halves(panel.mins.as_ptr().add(at)),
+        };
+        let min = _mm256_fnmadd_ps(_mm256_set1_ps(panel.bias), scale, stored);
+        (scale, min)
     }
 }
 
