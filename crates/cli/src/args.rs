@@ -97,6 +97,20 @@ pub enum KvType {
     Bf16,
     /// Single precision: twice the memory.
     F32,
+    /// 8 bits and a scale for each head: half the memory, less precision.
+    Int8,
+}
+
+impl KvType {
+    /// As the model knows it.
+    pub fn element(self) -> model::KvType {
+        match self {
+            KvType::F16 => model::KvType::F16,
+            KvType::Bf16 => model::KvType::Bf16,
+            KvType::F32 => model::KvType::F32,
+            KvType::Int8 => model::KvType::Int8,
+        }
+    }
 }
 
 /// How the hidden states of an input become its embedding.
@@ -373,6 +387,9 @@ pub struct InspectArgs {
     /// Show what weights in F32, F16 or BF16 would be held in.
     #[arg(long, value_enum, value_name = "TYPE")]
     pub quantize: Option<Quantize>,
+    /// Element type of cached keys and values whose size is told.
+    #[arg(long, env = "FULCRUM_KV_TYPE", value_enum, default_value_t = KvType::F16)]
+    pub kv_type: KvType,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use formats::gguf::Gguf;
-use model::Source;
+use model::{KvType, Source};
 use serde_json::json;
 use text::Tokenizer;
 
-use crate::args::{ComputeArgs, InspectArgs, KvType, Quantize};
+use crate::args::{ComputeArgs, InspectArgs};
 use crate::describe;
 use crate::open::{self, Wanted};
 use crate::weights::{self, Choice};
@@ -18,7 +18,7 @@ use crate::words::{megabytes, print, printable};
 pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
     let path = Wanted::parse(&args.model)?.path()?;
     let source = open::source(&path)?;
-    let report = Report::of(&source, args.quantize);
+    let report = Report::of(&source, &args);
     if args.json {
         print(&format!("{:#}\n", report.json(&source, &args)))?;
     } else {
@@ -40,6 +40,8 @@ pub fn inspect(args: InspectArgs) -> anyhow::Result<ExitCode> {
 struct Report {
     format: String,
     model: model::Inspection,
+    /// Whose size is told.
+    kv_type: KvType,
     tokenizer: TokenizerReport,
     template: TemplateFacts,
     /// How weights would be held, if the model is sound.
@@ -73,7 +75,7 @@ enum TemplateFacts {
 }
 
 impl Report {
-    fn of(source: &Source, quantize: Option<Quantize>) -> Report {
+    fn of(source: &Source, args: &InspectArgs) -> Report {
         let model = model::inspect(source);
         let mut refusals: Vec<String> = model.refusals.iter().map(ToString::to_string).collect();
         let (format, tokenizer, template) = match source {
@@ -94,8 +96,8 @@ impl Report {
         };
         let compute = ComputeArgs {
             threads: None,
-            kv_type: KvType::F16,
-            quantize,
+            kv_type: args.kv_type,
+            quantize: args.quantize,
         };
         let weights = match model.refusals.is_empty() {
             false => None,
@@ -110,6 +112,7 @@ impl Report {
         Report {
             format,
             model,
+            kv_type: args.kv_type.element(),
             tokenizer,
             template,
             weights,
@@ -174,9 +177,10 @@ impl Report {
                 format!("{size} ({}) {}", weights.plan, weights.reason),
             ));
         }
-        if let Some(block_bytes) = model.kv_block_bytes {
+        if let Some(block_bytes) = model.kv_block_bytes(self.kv_type) {
             let kilobytes = block_bytes as f64 / model::runner::BLOCK_TOKENS as f64 / 1e3;
-            rows.push(("KV cache", format!("{kilobytes:.1} kB a token (f16)")));
+            let size = format!("{kilobytes:.1} kB a token ({})", self.kv_type.name());
+            rows.push(("KV cache", size));
         }
         rows
     }
@@ -221,7 +225,8 @@ impl Report {
             "vocab": model.spec.as_ref().map(|spec| spec.vocab),
             "context_max": model.spec.as_ref().map(|spec| spec.context_max),
             "decoder": model.spec.as_ref().map(describe::json),
-            "kv_block_bytes": model.kv_block_bytes,
+            "kv_type": self.kv_type.name(),
+            "kv_block_bytes": model.kv_block_bytes(self.kv_type),
             "tokenizer": match &self.tokenizer {
                 TokenizerReport::Usable(facts) => facts.json(),
                 TokenizerReport::Unusable | TokenizerReport::Absent => serde_json::Value::Null,

@@ -267,7 +267,7 @@ const MEBIBYTE: u64 = 1 << 20;
 ///
 /// # Errors
 ///
-/// If the flags ask for more memory than this machine has, or the model is refused.
+/// If the flags contradict each other or ask for more memory than this machine has, or the model is refused.
 pub fn runner(
     source: &Source,
     compute: &ComputeArgs,
@@ -276,11 +276,7 @@ pub fn runner(
     context: Option<NonZeroUsize>,
 ) -> anyhow::Result<CpuRunner> {
     let inspection = model::inspect(source);
-    let kv_type = match (precision, compute.kv_type) {
-        (Precision::Exact, _) | (_, KvType::F32) => model::KvType::F32,
-        (_, KvType::F16) => model::KvType::F16,
-        (_, KvType::Bf16) => model::KvType::Bf16,
-    };
+    let kv_type = kv_type(precision, compute.kv_type)?;
     let options = LoadOptions {
         precision,
         threads: compute
@@ -294,6 +290,22 @@ pub fn runner(
     model::load(source, &options)
         .context("cannot load the model")
         .hint(|| "`fulcrum inspect` lists everything that speaks against a file".to_owned())
+}
+
+/// How keys and values are stored: as asked, unless everything is to be exact.
+fn kv_type(precision: Precision, asked: KvType) -> anyhow::Result<model::KvType> {
+    match (precision, asked) {
+        // The default, which cannot be told from one that was typed.
+        (Precision::Exact, KvType::F16 | KvType::F32) => Ok(model::KvType::F32),
+        (Precision::Exact, KvType::Bf16 | KvType::Int8) => {
+            let asked = asked.element().name();
+            Err(anyhow::anyhow!(
+                "--kv-type {asked} contradicts --exact, which keeps keys and values in float32"
+            ))
+            .hint(|| "leave one of them out".to_owned())
+        }
+        (Precision::Packed | Precision::Quantised(_), asked) => Ok(asked.element()),
+    }
 }
 
 /// Processors this process may use.
@@ -332,9 +344,7 @@ fn kv_budget(
     const USUAL_POSITIONS: usize = 32_768;
     let context_max = inspection.spec.as_ref().map_or(0, |spec| spec.context_max);
     let memory = memory_bytes().unwrap_or(u64::MAX);
-    // Known for half-precision; single precision takes twice as much.
-    let widening = if kv_type == model::KvType::F32 { 2 } else { 1 };
-    let block_bytes = inspection.kv_block_bytes.unwrap_or(1) as u64 * widening;
+    let block_bytes = inspection.kv_block_bytes(kv_type).unwrap_or(1) as u64;
     match positions {
         KvPositions::Exactly(num_positions) => {
             let num_blocks = num_positions.min(context_max).div_ceil(BLOCK_TOKENS);
@@ -460,6 +470,18 @@ mod tests {
             let refusal = context(asked).expect_err("more than there is").to_string();
             assert!(refusal.contains(word), "{refusal}");
         }
+    }
+
+    #[test]
+    fn an_exact_model_has_no_rounded_cache() {
+        let exact = |asked| kv_type(Precision::Exact, asked);
+        assert_eq!(exact(KvType::F16).expect("the default"), model::KvType::F32);
+        for asked in [KvType::Bf16, KvType::Int8] {
+            let refusal = exact(asked).expect_err("a contradiction").to_string();
+            assert!(refusal.contains(asked.element().name()), "{refusal}");
+        }
+        let packed = kv_type(Precision::Packed, KvType::Int8);
+        assert_eq!(packed.expect("as asked"), model::KvType::Int8);
     }
 
     #[test]

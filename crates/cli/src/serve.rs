@@ -126,7 +126,7 @@ fn load(
         args.context,
     )?;
     let shape = runner.shape().clone();
-    let num_positions = shape.num_blocks * BLOCK_TOKENS;
+    let (num_positions, kv_type) = (shape.num_blocks * BLOCK_TOKENS, runner.kv_type().name());
     let context_max = open::context_max(&runner, args.context)?;
     let prefix_cache = if args.no_prefix_cache {
         PrefixCache::Off
@@ -143,7 +143,7 @@ fn load(
         prefix_cache,
     };
     eprintln!(
-        "context {context_max} tokens; KV cache {num_positions} tokens ({} when full); {}",
+        "context {context_max} tokens; KV cache {num_positions} tokens in {kv_type} ({} when full); {}",
         megabytes((shape.num_blocks * shape.block_bytes) as u64),
         shape.fingerprint,
     );
@@ -153,6 +153,7 @@ fn load(
         hidden: shape.hidden,
         num_blocks: shape.num_blocks,
         block_tokens: BLOCK_TOKENS,
+        kv_type,
         engine_limits: limits.clone(),
         defaults,
     };

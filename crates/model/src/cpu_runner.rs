@@ -4,6 +4,7 @@
 //! refused batch leaves the cache as it was.
 
 use tensor::isa::Isa;
+use tensor::kv::KvType;
 use tensor::ops::attention::AttendSequence;
 use tensor::pool::Pool;
 
@@ -54,6 +55,11 @@ impl CpuRunner {
     /// Bytes that the weights take in memory.
     pub fn weight_bytes(&self) -> usize {
         self.decoder.weights.bytes()
+    }
+
+    /// How its keys and values are stored.
+    pub fn kv_type(&self) -> KvType {
+        self.kv_store.element
     }
 
     /// What its steps ask of the machine.

@@ -30,12 +30,18 @@ pub struct Inspection {
     pub types: BTreeMap<String, TypeShare>,
     /// The decoder, if the metadata describes one that can be computed.
     pub spec: Option<DecoderSpec>,
-    /// Bytes of one KV block with 16-bit elements, if there is a decoder.
-    pub kv_block_bytes: Option<usize>,
     /// Keys of the architecture that had no say in the decoder.
     pub unread_keys: Vec<String>,
     /// Everything that would be refused, and why; empty if the file can be served.
     pub refusals: Vec<Refusal>,
+}
+
+impl Inspection {
+    /// Bytes of one KV block over all layers with elements of `kv_type`, if there is a decoder.
+    pub fn kv_block_bytes(&self, kv_type: KvType) -> Option<usize> {
+        let spec = self.spec.as_ref()?;
+        Some(kv_store::block_bytes(spec, kv_type))
+    }
 }
 
 /// How much of a model is stored in one element type.
@@ -96,9 +102,6 @@ pub fn inspect<'a>(source: impl Into<SourceRef<'a>>) -> Inspection {
             .fold(0, |sum, share| sum.saturating_add(share.num_values)),
         tensor_bytes: types.values().map(|share| share.num_bytes).sum(),
         types,
-        kv_block_bytes: spec
-            .as_ref()
-            .map(|spec| kv_store::block_bytes(spec, KvType::F16)),
         spec,
         unread_keys,
         refusals,

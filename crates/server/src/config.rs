@@ -76,6 +76,8 @@ pub struct ModelFacts {
     pub num_blocks: usize,
     /// Positions a block holds.
     pub block_tokens: usize,
+    /// How their keys and values are stored, in the words of `--kv-type`.
+    pub kv_type: &'static str,
     /// The bounds the engine was started with.
     pub engine_limits: EngineLimits,
     /// The model file's own sampling defaults.

@@ -69,6 +69,30 @@ fn main() {
             shape: smol(KvType::Bf16),
         },
         Load {
+            name: "decode 32 x 512, 9/3 x 64, int8",
+            num_sequences: 32,
+            num_rows: 1,
+            num_past: 511,
+            num_heads: 9,
+            shape: smol(KvType::Int8),
+        },
+        Load {
+            name: "decode 64 x 8192, 9/3 x 64, f16",
+            num_sequences: 64,
+            num_rows: 1,
+            num_past: 8191,
+            num_heads: 9,
+            shape: smol(KvType::F16),
+        },
+        Load {
+            name: "decode 64 x 8192, 9/3 x 64, int8",
+            num_sequences: 64,
+            num_rows: 1,
+            num_past: 8191,
+            num_heads: 9,
+            shape: smol(KvType::Int8),
+        },
+        Load {
             name: "decode 32 x 512, 9/3 x 64, f32",
             num_sequences: 32,
             num_rows: 1,
@@ -85,12 +109,28 @@ fn main() {
             shape: smol(KvType::F16),
         },
         Load {
+            name: "decode 1 x 512, 9/3 x 64, int8",
+            num_sequences: 1,
+            num_rows: 1,
+            num_past: 511,
+            num_heads: 9,
+            shape: smol(KvType::Int8),
+        },
+        Load {
             name: "decode 1 x 8192, 9/3 x 64, f16",
             num_sequences: 1,
             num_rows: 1,
             num_past: 8191,
             num_heads: 9,
             shape: smol(KvType::F16),
+        },
+        Load {
+            name: "decode 1 x 8192, 9/3 x 64, int8",
+            num_sequences: 1,
+            num_rows: 1,
+            num_past: 8191,
+            num_heads: 9,
+            shape: smol(KvType::Int8),
         },
         Load {
             name: "prefill 512, 9/3 x 64, f16",
@@ -109,12 +149,31 @@ fn main() {
             shape: smol(KvType::F16),
         },
         Load {
+            name: "prefill 512 after 7680, int8",
+            num_sequences: 1,
+            num_rows: 512,
+            num_past: 7680,
+            num_heads: 9,
+            shape: smol(KvType::Int8),
+        },
+        Load {
             name: "decode 32 x 512, 4/1 x 256, f16",
             num_sequences: 32,
             num_rows: 1,
             num_past: 511,
             num_heads: 4,
             shape: gemma,
+        },
+        Load {
+            name: "decode 32 x 512, 4/1 x 256, int8",
+            num_sequences: 32,
+            num_rows: 1,
+            num_past: 511,
+            num_heads: 4,
+            shape: KvShape {
+                element: KvType::Int8,
+                ..gemma
+            },
         },
         Load {
             name: "prefill 512, 4/1 x 256, f16",
@@ -139,6 +198,17 @@ fn main() {
             num_past: 511,
             num_heads: 8,
             shape: wide,
+        },
+        Load {
+            name: "decode 8 x 512, 8/8 x 128, int8",
+            num_sequences: 8,
+            num_rows: 1,
+            num_past: 511,
+            num_heads: 8,
+            shape: KvShape {
+                element: KvType::Int8,
+                ..wide
+            },
         },
     ];
     for load in &loads {

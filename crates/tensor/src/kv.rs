@@ -15,19 +15,28 @@
 //!                     .. |                      .. |
 //! ```
 //!
+//! 8-bit elements have scales beside them: one for a head's key at a position, one for its value
+//! (`elements`). Those of a block and head are one cache line.
+//!
+//! ```text
+//! scales  [num_blocks][num_kv_heads][16 of keys, 16 of values]      bfloat16
+//! ```
+//!
 //! Not here: who owns a block (the scheduler's accounting), and reading (`ops::attention`).
 //!
 //! Source: paged attention, Kwon et al. 2023, <https://arxiv.org/abs/2309.06180>.
 
+mod elements;
+
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use bytemuck::Pod;
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use crate::ops::split_work;
 use crate::pool::{Disjoint, Pool};
+use elements::CHUNK;
+pub(crate) use elements::{KvElement, widen};
 
 /// Positions that one block holds: the lanes of a 512-bit register of floats.
 pub const BLOCK_TOKENS: usize = 16;
@@ -41,6 +50,20 @@ pub enum KvType {
     F16,
     /// bfloat16: 8 significant bits, the range of f32.
     Bf16,
+    /// 8-bit integers times a scale of their own for each head's key and value at each position.
+    Int8,
+}
+
+impl KvType {
+    /// A word for it, as flags and metrics write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::Bf16 => "bf16",
+            KvType::Int8 => "int8",
+        }
+    }
 }
 
 /// Everything that fixes the size of one layer's block.
@@ -68,8 +91,17 @@ impl KvShape {
             .checked_add(value_stride)?
             .checked_mul(BLOCK_TOKENS)?;
         elements
-            .checked_mul(self.num_kv_heads)?
-            .checked_mul(self.element_bytes())
+            .checked_mul(self.element_bytes())?
+            .checked_add(self.head_scales() * size_of::<bf16>())?
+            .checked_mul(self.num_kv_heads)
+    }
+
+    /// Scales of one head in one block: of its keys, then of its values.
+    fn head_scales(&self) -> usize {
+        match self.element {
+            KvType::F32 | KvType::F16 | KvType::Bf16 => 0,
+            KvType::Int8 => 2 * BLOCK_TOKENS,
+        }
     }
 
     /// Elements between two positions of a head's values.
@@ -91,6 +123,7 @@ impl KvShape {
         match self.element {
             KvType::F32 => 4,
             KvType::F16 | KvType::Bf16 => 2,
+            KvType::Int8 => 1,
         }
     }
 }
@@ -150,6 +183,8 @@ pub struct KvPages {
     num_blocks: usize,
     keys: ZeroPages,
     values: ZeroPages,
+    /// Of the storage types that have some.
+    scales: Option<ZeroPages>,
 }
 
 impl KvPages {
@@ -178,11 +213,15 @@ impl KvPages {
         let part = |block_len: usize| {
             ZeroPages::new(num_blocks * shape.num_kv_heads * block_len * shape.element_bytes())
         };
+        let scale_bytes = shape.head_scales() * size_of::<bf16>();
+        let scales = (scale_bytes > 0)
+            .then(|| ZeroPages::new(num_blocks * shape.num_kv_heads * scale_bytes));
         Ok(KvPages {
             shape,
             num_blocks,
             keys: part(shape.key_block_len())?,
             values: part(shape.value_block_len())?,
+            scales: scales.transpose()?,
         })
     }
 
@@ -200,8 +239,9 @@ impl KvPages {
     /// region.
     ///
     /// Elements are rounded to nearest even. Magnitudes beyond the storage type become its largest
-    /// finite value, because an infinity would turn every later answer that reads it into NaN. If
-    /// two rows name one slot, the later row stays.
+    /// finite value, because an infinity would turn every later answer that reads it into NaN. With
+    /// 8 bits, an element is off by at most 1/252 of its head's largest magnitude at that position.
+    /// If two rows name one slot, the later row stays.
     ///
     /// # Shapes
     ///
@@ -244,10 +284,12 @@ impl KvPages {
             KvType::F32 => self.write_as::<f32>(pool, &rows),
             KvType::F16 => self.write_as::<f16>(pool, &rows),
             KvType::Bf16 => self.write_as::<bf16>(pool, &rows),
+            KvType::Int8 => self.write_as::<i8>(pool, &rows),
         }
     }
 
     /// Workers share the columns, not the rows: so no two write one element, whatever the slots are.
+    /// Who writes a head's first column writes its scales.
     fn write_as<E: KvElement>(&mut self, pool: &Pool, rows: &NewRows<'_>) {
         /// See [`split_work`]: a column is two conversions and two scattered stores a row.
         const UNITS_PER_ELEMENT: usize = 20;
@@ -259,6 +301,8 @@ impl KvPages {
         let stride = self.shape.value_stride();
         let keys = Disjoint::new(bytemuck::cast_slice_mut::<u8, E>(self.keys.bytes_mut()));
         let values = Disjoint::new(bytemuck::cast_slice_mut::<u8, E>(self.values.bytes_mut()));
+        let scales = self.scales.as_mut().map(ZeroPages::bytes_mut);
+        let scales = scales.map(|bytes| Disjoint::new(bytemuck::cast_slice_mut::<u8, bf16>(bytes)));
         let num_cols = num_kv_heads * head_dim;
         split_work(
             pool,
@@ -270,10 +314,25 @@ impl KvPages {
                     let (block, offset) = (slot.block as usize, slot.offset as usize);
                     for (head, dims) in chunks_of_heads(cols.clone(), head_dim) {
                         let elements = &mut elements[..dims.len()];
-                        let new = row_idx * num_cols + head * head_dim + dims.start;
+                        let new = row_idx * num_cols + head * head_dim;
+                        let (new_key, new_value) = (
+                            &rows.keys[new..][..head_dim],
+                            &rows.values[new..][..head_dim],
+                        );
+                        let (key_scale, value_scale) =
+                            (E::scale_of(new_key), E::scale_of(new_value));
                         let head = block * num_kv_heads + head;
+                        if let (Some(scales), 0) = (&scales, dims.start) {
+                            let of_keys = head * 2 * BLOCK_TOKENS + offset;
+                            // SAFETY: the head's first column belongs to this worker alone, and
+                            // with it the head's scales.
+                            unsafe {
+                                scales.pointer(of_keys).write(key_scale);
+                                scales.pointer(of_keys + BLOCK_TOKENS).write(value_scale);
+                            }
+                        }
 
-                        convert(&rows.keys[new..][..dims.len()], elements);
+                        E::convert(&new_key[dims.clone()], key_scale, elements);
                         let start = (head * head_dim + dims.start) * BLOCK_TOKENS;
                         // SAFETY: columns `cols` belong to this worker alone.
                         let stored =
@@ -284,7 +343,7 @@ impl KvPages {
                             positions[offset] = key;
                         }
 
-                        convert(&rows.values[new..][..dims.len()], elements);
+                        E::convert(&new_value[dims.clone()], value_scale, elements);
                         let start = (head * BLOCK_TOKENS + offset) * stride + dims.start;
                         // SAFETY: as above.
                         unsafe { values.slice(start..start + dims.len()) }
@@ -314,6 +373,13 @@ impl KvPages {
         assert_eq!(self.shape.element, E::TYPE);
         bytemuck::cast_slice(self.values.bytes())
     }
+
+    /// All scales, `[num_blocks][num_kv_heads]` of those of 16 keys and of 16 values, if the storage
+    /// type has some.
+    pub(crate) fn scales(&self) -> Option<&[[[bf16; BLOCK_TOKENS]; 2]]> {
+        let scales = self.scales.as_ref()?;
+        Some(bytemuck::cast_slice(scales.bytes()))
+    }
 }
 
 /// What [`KvPages::write`] stores.
@@ -322,9 +388,6 @@ struct NewRows<'a> {
     keys: &'a [f32],
     values: &'a [f32],
 }
-
-/// Elements that are converted together.
-const CHUNK: usize = 64;
 
 /// Cuts `cols` of `[num_kv_heads, head_dim]` into heads and pieces of at most [`CHUNK`] dimensions.
 fn chunks_of_heads(
@@ -338,65 +401,6 @@ fn chunks_of_heads(
         next += len;
         (len > 0).then_some((head, dim..dim + len))
     })
-}
-
-/// At most [`CHUNK`] floats, saturated and rounded.
-fn convert<E: KvElement>(from: &[f32], to: &mut [E]) {
-    let mut saturated = [0.0_f32; CHUNK];
-    let saturated = &mut saturated[..from.len()];
-    for (to, &from) in saturated.iter_mut().zip(from) {
-        *to = from.clamp(-E::LARGEST, E::LARGEST);
-    }
-    E::convert(saturated, to);
-}
-
-/// A storage type of keys and values.
-pub(crate) trait KvElement: Pod + Send + Sync {
-    /// Its name at run time.
-    const TYPE: KvType;
-    /// Largest finite magnitude.
-    const LARGEST: f32;
-    /// The exact value.
-    fn to_f32(self) -> f32;
-    /// Rounds to nearest even; slices of one length, magnitudes at most [`KvElement::LARGEST`].
-    fn convert(from: &[f32], to: &mut [Self]);
-}
-
-impl KvElement for f32 {
-    const TYPE: KvType = KvType::F32;
-    const LARGEST: f32 = f32::MAX;
-    #[inline(always)]
-    fn to_f32(self) -> f32 {
-        self
-    }
-    fn convert(from: &[f32], to: &mut [f32]) {
-        to.copy_from_slice(from);
-    }
-}
-
-impl KvElement for f16 {
-    const TYPE: KvType = KvType::F16;
-    const LARGEST: f32 = 65504.0;
-    #[inline(always)]
-    fn to_f32(self) -> f32 {
-        f16::to_f32(self)
-    }
-    fn convert(from: &[f32], to: &mut [f16]) {
-        to.convert_from_f32_slice(from);
-    }
-}
-
-impl KvElement for bf16 {
-    const TYPE: KvType = KvType::Bf16;
-    /// `0x7f7f` as bfloat16.
-    const LARGEST: f32 = f32::from_bits(0x7f7f_0000);
-    #[inline(always)]
-    fn to_f32(self) -> f32 {
-        bf16::to_f32(self)
-    }
-    fn convert(from: &[f32], to: &mut [bf16]) {
-        to.convert_from_f32_slice(from);
-    }
 }
 
 /// Zeroed memory that the system hands out page by page, on first touch.
@@ -532,10 +536,15 @@ mod tests {
 
     #[test]
     fn many_rows_are_stored_as_one_by_one() {
+        assert_stored_as_one_by_one::<f16>();
+        assert_stored_as_one_by_one::<i8>();
+    }
+
+    fn assert_stored_as_one_by_one<E: KvElement + PartialEq>() {
         let shape = KvShape {
             num_kv_heads: 2,
             head_dim: 128,
-            element: KvType::F16,
+            element: E::TYPE,
         };
         let slots: Vec<_> = (0..200)
             .map(|position| KvSlot::of(&[3, 0, 7, 1, 2, 9, 4, 8, 5, 6, 10, 11, 12], position))
@@ -553,8 +562,9 @@ mod tests {
             );
         }
         assert!(
-            together.keys::<f16>() == alone.keys::<f16>()
-                && together.values::<f16>() == alone.values::<f16>()
+            together.keys::<E>() == alone.keys::<E>()
+                && together.values::<E>() == alone.values::<E>()
+                && together.scales() == alone.scales()
         );
     }
 
@@ -619,14 +629,48 @@ mod tests {
 
     #[test]
     fn a_block_is_as_large_as_said() {
-        for (element, bytes) in [(KvType::F32, 4), (KvType::F16, 2), (KvType::Bf16, 2)] {
+        let elements = 3 * 16 * (22 + 32);
+        for (element, bytes) in [
+            (KvType::F32, 4 * elements),
+            (KvType::F16, 2 * elements),
+            (KvType::Bf16, 2 * elements),
+            // Each head and position has two scales of 2 bytes.
+            (KvType::Int8, elements + 3 * 16 * 4),
+        ] {
             let shape = KvShape { element, ..SHAPE };
-            assert_eq!(shape.block_bytes(), 3 * 16 * (22 + 32) * bytes);
+            assert_eq!(shape.block_bytes(), bytes);
             let pages = KvPages::new(shape, 5).expect("memory");
+            let scales = pages.scales.as_ref().map_or(0, |scales| scales.bytes);
             assert_eq!(
-                pages.keys.bytes + pages.values.bytes,
+                pages.keys.bytes + pages.values.bytes + scales,
                 5 * shape.block_bytes()
             );
+        }
+    }
+
+    #[test]
+    fn each_head_of_each_position_has_scales_of_its_own() {
+        for num_threads in [1, 2, 3] {
+            let shape = KvShape {
+                element: KvType::Int8,
+                ..SHAPE
+            };
+            let mut pages = KvPages::new(shape, 2).expect("memory");
+            let slots = [3, 4].map(|offset| KvSlot { block: 1, offset });
+            // Scales of 1, 2, 4, … for keys, and of their negative powers for values.
+            let largest = |row: usize, head: usize| 127.0 * (1 << (row * 3 + head)) as f32;
+            let (mut keys, mut values) = (vec![0.0; 2 * 66], vec![0.0; 2 * 66]);
+            for (row, head) in (0..2).flat_map(|row| (0..3).map(move |head| (row, head))) {
+                keys[(row * 3 + head) * 22 + 21] = -largest(row, head);
+                values[(row * 3 + head) * 22 + 1] = 127.0 * 127.0 / largest(row, head);
+            }
+            pages.write(&pool(num_threads), &slots, &keys, &values);
+            for (row, head) in (0..2).flat_map(|row| (0..3).map(move |head| (row, head))) {
+                let [of_keys, of_values] = pages.scales().expect("int8 has scales")[3 + head];
+                let scale = largest(row, head) / 127.0;
+                assert_eq!(of_keys[3 + row].to_f32(), scale);
+                assert_eq!(of_values[3 + row].to_f32(), 1.0 / scale);
+            }
         }
     }
 

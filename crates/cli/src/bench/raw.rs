@@ -50,13 +50,14 @@ pub fn raw(args: RawArgs) -> anyhow::Result<ExitCode> {
         rounds.push((limits, Speeds::measure(&stand)?));
     }
     let work = stand.work().clone();
-    let weights = stand.weights().to_owned();
+    let (weights, kv_type) = (stand.weights().to_owned(), stand.kv_type());
     stand.close();
 
     let limits = median_limits(&rounds);
     let outcome = Outcome {
         name,
         weights,
+        kv_type,
         machine: format!(
             "{}, {threads} threads, {}",
             processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
@@ -141,6 +142,8 @@ struct Outcome {
     name: String,
     /// How they are held.
     weights: String,
+    /// How keys and values are held.
+    kv_type: &'static str,
     machine: String,
     num_rounds: u32,
     limits: MachineLimits,
@@ -173,6 +176,7 @@ impl Outcome {
             },
             "model": self.name,
             "weights": self.weights,
+            "kv_type": self.kv_type,
             "machine": self.machine,
             "rounds": self.num_rounds,
         })
@@ -186,12 +190,13 @@ impl Outcome {
             .map_or(String::new(), |rate| format!("bf16 {rate:.0}, "));
         writeln!(
             text,
-            "{}: {}\n{}; median of {} rounds\n\
+            "{}: {}\n{}; KV cache in {}; median of {} rounds\n\
              limits: int8 {:.0}, {bf16}f32 {:.0} billion multiply-adds a second; {:.1} GB read a second\n\n\
              {:<14}{:>12}{:>12}{:>8}  bound by",
             printable(&self.name),
             self.weights,
             self.machine,
+            self.kv_type,
             self.num_rounds,
             limits.int8_gmac_s,
             limits.f32_gmac_s,

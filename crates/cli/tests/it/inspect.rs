@@ -35,6 +35,25 @@ fn json_says_the_same_in_one_object() {
     );
 }
 
+#[test]
+fn the_size_of_the_cache_is_told_for_the_type_that_is_asked_for() {
+    let tiny = Tiny::new();
+    let block_bytes = |kv_type: &str| {
+        let output = tiny.run(&["inspect", tiny.model(), "--json", "--kv-type", kv_type]);
+        let report: serde_json::Value =
+            serde_json::from_str(&stdout(&output)).expect("stdout is JSON");
+        assert_eq!(report["kv_type"], kv_type);
+        report["kv_block_bytes"].as_u64().expect("a decoder")
+    };
+    let values = block_bytes("f16") / 2;
+    assert_eq!(block_bytes("bf16"), 2 * values);
+    assert_eq!(block_bytes("f32"), 4 * values);
+    // A head of 16 keys and 16 values has two scales of two bytes.
+    assert_eq!(block_bytes("int8"), values * 36 / 32);
+    let text = stdout(&tiny.run(&["inspect", tiny.model(), "--kv-type", "int8"]));
+    assert!(text.contains("kB a token (int8)"), "{text}");
+}
+
 /// Case B5.
 #[test]
 fn a_type_that_cannot_be_read_is_named_with_its_tensor() {

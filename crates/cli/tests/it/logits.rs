@@ -71,6 +71,46 @@ fn exact_arithmetic_is_close_to_the_fast_one_but_not_the_same() {
 }
 
 #[test]
+fn an_int8_cache_is_close_to_the_usual_one_but_not_the_same() {
+    let tiny = Tiny::new();
+    let (_, usual) = logits(&tiny, &[]);
+    let (_, int8) = logits(&tiny, &["--kv-type", "int8"]);
+    let pairs = usual.iter().zip(&int8);
+    let apart = pairs.map(|(a, b)| f64::from((a - b).abs()));
+    let worst = apart.fold(0.0, f64::max);
+    let largest = usual
+        .iter()
+        .fold(0.0, |a, b| f64::max(a, f64::from(b.abs())));
+    assert!(
+        worst > 0.0 && worst < 0.2 * largest,
+        "worst difference {worst}, largest logit {largest}"
+    );
+}
+
+#[test]
+fn an_exact_model_with_a_rounded_cache_is_refused() {
+    let tiny = Tiny::new();
+    let (ids, out) = (tiny.path("ids.json"), tiny.path("out.safetensors"));
+    std::fs::write(&ids, "[1, 5]").expect("the folder is writable");
+    let mut all = vec![
+        "logits",
+        "--model",
+        tiny.model(),
+        "--ids",
+        &ids,
+        "--out",
+        &out,
+    ];
+    all.extend(["--exact", "--kv-type", "int8"]);
+    let output = tiny.run(&all);
+    let words = stderr(&output);
+    assert!(!output.status.success());
+    for part in ["--kv-type int8", "--exact", "hint:"] {
+        assert!(words.contains(part), "no {part:?} in {words}");
+    }
+}
+
+#[test]
 fn the_types_of_the_weights_are_told_with_the_reason() {
     let tiny = Tiny::new();
     let (ids, out) = (tiny.path("ids.json"), tiny.path("out.safetensors"));

@@ -51,6 +51,7 @@ fn json_has_every_figure_of_the_contract_and_its_share() {
         "{report:#}"
     );
     assert_eq!(report["rounds"], 1);
+    assert_eq!(report["kv_type"], "f16");
 }
 
 #[test]

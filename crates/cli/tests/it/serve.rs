@@ -137,7 +137,9 @@ fn flags_reach_the_server() {
     );
     assert!(serving.get("/v1/models").starts_with("HTTP/1.1 401"));
     assert!(
-        serving.words.contains("context 64 tokens") && serving.words.contains("a-name"),
+        serving.words.contains("context 64 tokens")
+            && serving.words.contains("tokens in f16")
+            && serving.words.contains("a-name"),
         "{}",
         serving.words
     );

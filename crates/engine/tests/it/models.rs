@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::constrain::{Compiler, Form, Grammar, Limits, WhiteSpace};
 use engine::{EngineLimits, EventStream, FinishReason, Pooling, PrefixCache, Request};
 use formats::gguf::Gguf;
-use model::{KvBudget, LoadOptions, Precision};
+use model::{KvBudget, KvType, LoadOptions, Precision};
 use testkit::encode::Encoding;
 use testkit::gguf::Builder;
 use testkit::tiny;
@@ -22,6 +22,7 @@ struct Manner {
     step_tokens_max: usize,
     prefix_cache: PrefixCache,
     num_blocks: usize,
+    kv_type: KvType,
 }
 
 const PLAIN: Manner = Manner {
@@ -29,6 +30,7 @@ const PLAIN: Manner = Manner {
     step_tokens_max: 512,
     prefix_cache: PrefixCache::Off,
     num_blocks: 512,
+    kv_type: KvType::F16,
 };
 
 const MANNERS: [Manner; 5] = [
@@ -50,6 +52,7 @@ const MANNERS: [Manner; 5] = [
         step_tokens_max: 16,
         prefix_cache: PrefixCache::On,
         num_blocks: 24,
+        ..PLAIN
     },
 ];
 
@@ -60,7 +63,7 @@ fn serve(file: &Gguf, manner: Manner) -> (Bench, Arc<Tokenizer>) {
         threads: NonZeroUsize::new(manner.num_threads).expect("at least one"),
         kv_budget: KvBudget::Blocks(manner.num_blocks),
         context: None,
-        kv_type: None,
+        kv_type: Some(manner.kv_type),
     };
     let runner = model::load(file, &options).expect("a sound model");
     let tokenizer = Arc::new(Tokenizer::from_gguf(file).expect("a sound vocabulary"));
@@ -138,12 +141,14 @@ fn served(file: &Gguf, manner: Manner) -> (Vec<Vec<Told>>, u32) {
     (rounds, num_preemptions)
 }
 
-fn check_invariance(builder: &Builder) {
+fn check_invariance(builder: &Builder, kv_type: KvType) {
     let file = Gguf::parse(builder.build().bytes).expect("a sound file");
-    let expected = served(&file, PLAIN).0.swap_remove(0);
+    let plain = Manner { kv_type, ..PLAIN };
+    let expected = served(&file, plain).0.swap_remove(0);
     assert_ne!(expected[2].text, expected[3].text, "the seeded one draws");
     let mut num_preemptions = 0;
     for manner in MANNERS {
+        let manner = Manner { kv_type, ..manner };
         let (rounds, num) = served(&file, manner);
         num_preemptions += num;
         for (round, answers) in rounds.iter().enumerate() {
@@ -160,13 +165,19 @@ fn check_invariance(builder: &Builder) {
 /// Cases C8, D1 and D2.
 #[test]
 fn a_tiny_llama_answers_the_same_in_every_manner_of_serving() {
-    check_invariance(&tiny::llama(Encoding::Q4_0));
+    check_invariance(&tiny::llama(Encoding::Q4_0), KvType::F16);
 }
 
 /// Cases C8, D1 and D2, with windows and another tokenizer.
 #[test]
 fn a_tiny_gemma_answers_the_same_in_every_manner_of_serving() {
-    check_invariance(&tiny::gemma3(Encoding::Q8_0));
+    check_invariance(&tiny::gemma3(Encoding::Q8_0), KvType::F16);
+}
+
+/// Cases C8, D1 and D2, with 8-bit keys and values and windows.
+#[test]
+fn a_tiny_gemma_with_an_int8_cache_answers_the_same_in_every_manner_of_serving() {
+    check_invariance(&tiny::gemma3(Encoding::Q4_0), KvType::Int8);
 }
 
 /// Case C7.

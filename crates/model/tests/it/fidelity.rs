@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use half::f16;
-use model::{Precision, open, score};
+use model::{KvType, LoadOptions, Precision, open, score};
 use safetensors::{Dtype, SafeTensors};
 
 use crate::support::{argmax, fixture, log_softmax, options, real};
@@ -73,13 +73,13 @@ struct Distance {
     perplexity_excess: f64,
 }
 
-fn distance(path: PathBuf, reference: &Reference, precision: Precision) -> Distance {
+fn distance(path: PathBuf, reference: &Reference, options: &LoadOptions) -> Distance {
     let num_next = reference.next_logprob.len();
     let (mut logprob_max, mut sum_ours, mut kl_sum) = (0.0f64, 0.0, 0.0);
     let rows: BTreeSet<usize> = (0..num_next)
         .chain(reference.rows.iter().copied())
         .collect();
-    let mut runner = open(&path, &options(precision)).unwrap();
+    let mut runner = open(&path, options).unwrap();
     score(&mut runner, &reference.tokens, &rows, |position, logits| {
         let ours = log_softmax(logits.iter().map(|&logit| f64::from(logit)));
         if position < num_next {
@@ -111,10 +111,11 @@ fn distance(path: PathBuf, reference: &Reference, precision: Precision) -> Dista
     }
 }
 
-fn measured(model: &str, name: &str, precision: Precision) -> Option<Distance> {
-    let distance = distance(real(model)?, &Reference::read(name)?, precision);
+fn measured(model: &str, name: &str, options: &LoadOptions) -> Option<Distance> {
+    let distance = distance(real(model)?, &Reference::read(name)?, options);
+    let (precision, kv_type) = (options.precision, options.kv_type);
     println!(
-        "{name} {precision:?}: log-probabilities within {:.2e}, KL {:.2e}, perplexity {:+.3} %",
+        "{name} {precision:?}, cache {kv_type:?}: log-probabilities within {:.2e}, KL {:.2e}, perplexity {:+.3} %",
         distance.logprob_max,
         distance.kl_mean,
         100.0 * distance.perplexity_excess
@@ -123,7 +124,7 @@ fn measured(model: &str, name: &str, precision: Precision) -> Option<Distance> {
 }
 
 fn check_exact(model: &str, name: &str) {
-    let Some(distance) = measured(model, name, Precision::Exact) else {
+    let Some(distance) = measured(model, name, &options(Precision::Exact)) else {
         return;
     };
     assert!(distance.logprob_max < 2e-3);
@@ -131,11 +132,24 @@ fn check_exact(model: &str, name: &str) {
 }
 
 fn check_packed(model: &str, name: &str) {
-    let Some(distance) = measured(model, name, Precision::Packed) else {
+    let Some(distance) = measured(model, name, &options(Precision::Packed)) else {
         return;
     };
     assert!(distance.kl_mean < 3e-3);
     assert!(distance.perplexity_excess.abs() < 5e-3);
+}
+
+/// As a model is served, but with 8-bit keys and values: at most `kl_max` nats apart.
+fn check_int8_cache(model: &str, name: &str, kl_max: f64) {
+    let options = LoadOptions {
+        kv_type: Some(KvType::Int8),
+        ..options(Precision::Packed)
+    };
+    let Some(distance) = measured(model, name, &options) else {
+        return;
+    };
+    assert!(distance.kl_mean < kl_max);
+    assert!(distance.perplexity_excess.abs() < 1e-2);
 }
 
 /// Every greedy token whose margin exceeds 0.05: below that, float rounding may decide.
@@ -197,6 +211,17 @@ fn smollm2_with_fast_kernels_stays_close_to_transformers() {
 #[test]
 fn gemma3_with_fast_kernels_stays_close_to_transformers() {
     check_packed("gemma3-270m", "gemma3");
+}
+
+#[test]
+fn smollm2_with_an_int8_cache_stays_close_to_transformers() {
+    check_int8_cache("smollm2-135m", "smollm2", 4e-3);
+}
+
+#[test]
+fn gemma3_with_an_int8_cache_stays_close_to_transformers() {
+    // Heads of 256 values with a few large ones among them: one scale serves them less well.
+    check_int8_cache("gemma3-270m", "gemma3", 9e-3);
 }
 
 #[test]

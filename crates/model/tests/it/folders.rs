@@ -102,7 +102,7 @@ pub(crate) fn distance(actual: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
 }
 
 /// Every folder of the fixtures under each of its descriptions.
-fn each_fixture(check: impl Fn(&str, &Path, &Reference)) {
+pub(crate) fn each_fixture(check: impl Fn(&str, &Path, &Reference)) {
     let Some(root) = fixture("arch") else { return };
     let mut folders: Vec<PathBuf> = fs::read_dir(&root)
         .unwrap()

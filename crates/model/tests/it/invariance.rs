@@ -166,7 +166,7 @@ fn exact_arithmetic_answers_the_same_bits_in_any_company() {
 
 #[test]
 fn every_kv_type_answers_the_same_bits_in_any_company() {
-    for kv_type in [KvType::F32, KvType::F16, KvType::Bf16] {
+    for kv_type in [KvType::F32, KvType::F16, KvType::Bf16, KvType::Int8] {
         let options = LoadOptions {
             kv_type: Some(kv_type),
             ..options(Precision::Packed)
@@ -177,7 +177,18 @@ fn every_kv_type_answers_the_same_bits_in_any_company() {
 
 #[test]
 fn a_prefix_computed_by_another_sequence_gives_the_same_bits() {
-    let mut runner = crate::support::tiny(&tiny::gemma3(Encoding::Q4_1), Precision::Packed);
+    for kv_type in [KvType::F16, KvType::Int8] {
+        check_prefix_of_another(kv_type);
+    }
+}
+
+fn check_prefix_of_another(kv_type: KvType) {
+    let options = LoadOptions {
+        kv_type: Some(kv_type),
+        ..options(Precision::Packed)
+    };
+    let file = parse(&tiny::gemma3(Encoding::Q4_1));
+    let mut runner = model::load(&file, &options).unwrap();
     let tokens = random_tokens(3, 3 * BLOCK_TOKENS + 5, runner.shape().vocab);
     let expected = all_rows(&mut runner, &tokens);
 

@@ -6,6 +6,7 @@ mod checkpoints;
 mod convert; // families of tiny checkpoints against transformers
 mod fidelity; // real models against transformers
 mod folders; // families of tiny checkpoints against transformers, as folders
+mod int8_cache; // how much more it holds, how little it changes
 mod invariance; // neither neighbours, chunks nor threads change a bit
 mod memory; // peak while loading, resident afterwards
 mod quantised;

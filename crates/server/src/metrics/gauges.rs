@@ -213,6 +213,7 @@ impl Gauges {
             ("block_size", block_size.as_str()),
             // vLLM's label name; endpoint pickers size their prefix index by it.
             ("num_gpu_blocks", num_blocks.as_str()),
+            ("cache_dtype", facts.kv_type),
             ("enable_prefix_caching", prefix_caching),
         ];
         write_series(encoder, cache, &[(labels, 1.0)])

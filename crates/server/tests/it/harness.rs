@@ -147,6 +147,7 @@ impl Alphabet {
             hidden: crate::script::HIDDEN,
             num_blocks,
             block_tokens: model::runner::BLOCK_TOKENS,
+            kv_type: "int8",
             engine_limits: limits.clone(),
             defaults,
         };

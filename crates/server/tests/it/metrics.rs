@@ -169,6 +169,7 @@ fn an_endpoint_picker_finds_what_it_reads() {
         info.contains("block_size=\"16\"") && info.contains("num_gpu_blocks=\"256\""),
         "{info}"
     );
+    assert!(info.contains("cache_dtype=\"int8\""), "{info}");
     assert!(!info.contains("model_name"), "{info}");
 }
 

@@ -42,6 +42,7 @@ fn load() -> Result<LoadedModel, LoadError> {
         hidden: shape.hidden,
         num_blocks: shape.num_blocks,
         block_tokens: model::runner::BLOCK_TOKENS,
+        kv_type: runner.kv_type().name(),
         engine_limits: limits.clone(),
         defaults: SamplingDefaults::default(),
     };

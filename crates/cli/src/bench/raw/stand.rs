@@ -44,6 +44,7 @@ pub(super) struct Stand {
     vocab: usize,
     work: Work,
     weights: String,
+    kv_type: &'static str,
 }
 
 impl Stand {
@@ -68,7 +69,7 @@ impl Stand {
             prefix_cache: PrefixCache::Off,
         };
         let watch = Arc::new(Watch::default());
-        let work = runner.work();
+        let (work, kv_type) = (runner.work(), runner.kv_type().name());
         let vocab = runner.shape().vocab.min(text.tokenizer.vocab());
         let observer = Box::new(Reporter(Arc::clone(&watch)));
         let (engine, thread) = engine::start(Box::new(runner), text.tokenizer, limits, observer);
@@ -79,6 +80,7 @@ impl Stand {
             vocab,
             work,
             weights: weights.line(),
+            kv_type,
         })
     }
 
@@ -96,6 +98,11 @@ impl Stand {
     /// How they are held, and why.
     pub(super) fn weights(&self) -> &str {
         &self.weights
+    }
+
+    /// How keys and values are held.
+    pub(super) fn kv_type(&self) -> &'static str {
+        self.kv_type
     }
 
     /// Touches all memory that will be used, so that no figure pays for it.

@@ -53,6 +53,11 @@ impl<E: KvElement> Kernels<E> for Avx2 {
         }
     }
 
+    fn scale(self, rows: &mut [f32], factors: &[f32; SPAN]) {
+        // SAFETY: `self` exists, so the machine has the features.
+        unsafe { scale(rows, factors) }
+    }
+
     fn weigh(
         self,
         scores: &mut [f32],
@@ -103,6 +108,11 @@ impl<E: KvElement> Kernels<E> for Avx2 {
             }
         }
     }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn scale(rows: &mut [f32], factors: &[f32; SPAN]) {
+    scalar::scale(rows, factors);
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -306,6 +316,7 @@ unsafe fn load<E: KvElement>(from: *const E) -> __m256 {
                 let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
             }
+            KvType::Int8 => _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))),
         }
     }
 }

@@ -51,6 +51,11 @@ impl<E: KvElement> Kernels<E> for Avx512Vnni {
         }
     }
 
+    fn scale(self, rows: &mut [f32], factors: &[f32; SPAN]) {
+        // SAFETY: `self` exists, so the machine has the features.
+        unsafe { scale(rows, factors) }
+    }
+
     fn weigh(
         self,
         scores: &mut [f32],
@@ -101,6 +106,11 @@ impl<E: KvElement> Kernels<E> for Avx512Vnni {
             }
         }
     }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+fn scale(rows: &mut [f32], factors: &[f32; SPAN]) {
+    scalar::scale(rows, factors);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
@@ -319,6 +329,7 @@ unsafe fn load<E: KvElement>(from: *const E) -> __m512 {
                 let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
                 _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
             }
+            KvType::Int8 => _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),
         }
     }
 }

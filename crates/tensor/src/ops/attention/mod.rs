@@ -22,6 +22,9 @@
 //! - A score is one chain of fused multiply-adds over `head_dim`; an output element is one over a
 //!   span's positions; the sum of weights is one per lane (position modulo 16) and a fixed tree at
 //!   the end.
+//! - Elements of 8 bits are widened to floats; the scale of a position's key is multiplied with its
+//!   finished score, that of its value with its weight, once the weights are summed. So they cost a
+//!   multiplication a position, not one an element.
 //! - A position hidden from a query weighs exactly 0 and never touches its largest score, so it
 //!   changes nothing that other queries of the tile see it.
 //!
@@ -127,6 +130,7 @@ fn attend_with(
         KvType::F32 => attend_as::<f32>(isa, pool, spec, input, out),
         KvType::F16 => attend_as::<f16>(isa, pool, spec, input, out),
         KvType::Bf16 => attend_as::<bf16>(isa, pool, spec, input, out),
+        KvType::Int8 => attend_as::<i8>(isa, pool, spec, input, out),
     }
 }
 
@@ -143,6 +147,7 @@ fn attend_as<E: KvElement>(
         input,
         keys: input.pages.keys(),
         values: input.pages.values(),
+        scales: input.pages.scales(),
     };
     match isa {
         FloatIsa::Scalar => layer.attend_pieces(scalar::Scalar, pool, &out),
@@ -209,6 +214,8 @@ struct Layer<'a, E> {
     input: AttendInput<'a>,
     keys: &'a [E],
     values: &'a [E],
+    /// See [`KvPages::scales`].
+    scales: Option<&'a [[[bf16; BLOCK_TOKENS]; 2]]>,
 }
 
 impl<E: KvElement> Layer<'_, E> {

@@ -29,6 +29,10 @@ impl<E: KvElement> Kernels<E> for Scalar {
         }
     }
 
+    fn scale(self, rows: &mut [f32], factors: &[f32; SPAN]) {
+        scale(rows, factors);
+    }
+
     fn weigh(
         self,
         scores: &mut [f32],
@@ -62,6 +66,16 @@ impl<E: KvElement> Kernels<E> for Scalar {
                     }
                 }
             }
+        }
+    }
+}
+
+/// See [`Kernels::scale`]. The other instruction sets compile this very code.
+#[inline(always)]
+pub(super) fn scale(rows: &mut [f32], factors: &[f32; SPAN]) {
+    for row in rows.as_chunks_mut::<SPAN>().0 {
+        for (value, factor) in row.iter_mut().zip(factors) {
+            *value *= factor;
         }
     }
 }

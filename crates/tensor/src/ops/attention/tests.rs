@@ -25,7 +25,7 @@ const CASE: Case = Case {
     softcap: None,
 };
 
-const ELEMENTS: [KvType; 3] = [KvType::F32, KvType::F16, KvType::Bf16];
+const ELEMENTS: [KvType; 4] = [KvType::F32, KvType::F16, KvType::Bf16, KvType::Int8];
 
 impl Case {
     fn spec(&self) -> AttendSpec {
@@ -158,13 +158,11 @@ fn soil(pool: &Pool, pages: &mut KvPages) {
 
 /// The formula of the module's words, in f64, on the rounded keys and values.
 fn exact(case: &Case, prompt: &Prompt) -> Vec<f64> {
-    let round = |value: &f32| match case.element {
-        KvType::F32 => f64::from(*value),
-        KvType::F16 => f16::from_f32(*value).to_f64(),
-        KvType::Bf16 => bf16::from_f32(*value).to_f64(),
+    let rounded = |heads: &[f32]| -> Vec<f64> {
+        let heads = heads.chunks_exact(case.head_dim);
+        heads.flat_map(|head| stored(case.element, head)).collect()
     };
-    let keys: Vec<f64> = prompt.keys.iter().map(round).collect();
-    let values: Vec<f64> = prompt.values.iter().map(round).collect();
+    let (keys, values) = (rounded(&prompt.keys), rounded(&prompt.values));
     let (dim, spec) = (case.head_dim, case.spec());
     let mut out = Vec::new();
     for (head_idx, query) in prompt.query.chunks_exact(dim).enumerate() {
@@ -198,12 +196,30 @@ fn exact(case: &Case, prompt: &Prompt) -> Vec<f64> {
     out
 }
 
+/// What is left of one head's key, or value, when it is stored: the definition, written to be read.
+fn stored(element: KvType, head: &[f32]) -> Vec<f64> {
+    let largest = head.iter().fold(0.0, |a, b| f32::max(a, b.abs()));
+    // The next bfloat16 that is not smaller.
+    let mut scale = bf16::from_f32(largest / 127.0);
+    if scale.to_f32() < largest / 127.0 {
+        scale = bf16::from_bits(scale.to_bits() + 1);
+    }
+    let round = |&value: &f32| match element {
+        KvType::F32 => f64::from(value),
+        KvType::F16 => f16::from_f32(value).to_f64(),
+        KvType::Bf16 => bf16::from_f32(value).to_f64(),
+        KvType::Int8 => f64::from((value / scale.to_f32()).round_ties_even()) * scale.to_f64(),
+    };
+    head.iter().map(round).collect()
+}
+
 /// Bound on `|attend - exact|` for values within ±1.
 ///
 /// A score is off by `head_dim` roundings of partial sums that stay below `sum |q k|`, which for
 /// uniform `q` within ±4 and `k` within ±1 is near `head_dim`. Its error is the weight's relative
 /// error, and twice that bounds a weighted mean's. The sums over positions add a rounding each, of
-/// weights that together are 1.
+/// weights that together are 1. Scales add one rounding to a score and one to a weight, which is
+/// little beside `head_dim` and `num_positions` of them.
 fn error_max(case: &Case, num_positions: usize) -> f64 {
     let head_dim = case.head_dim as f64;
     let rounding = f64::from(f32::EPSILON) / 2.0;
@@ -278,14 +294,17 @@ fn the_formula_holds_for_windows_and_caps() {
         },
         300,
     );
-    assert_formula(
-        &Case {
-            softcap: Some(50.0),
-            window: Some(33),
-            ..CASE
-        },
-        300,
-    );
+    for element in ELEMENTS {
+        assert_formula(
+            &Case {
+                softcap: Some(50.0),
+                window: Some(33),
+                element,
+                ..CASE
+            },
+            300,
+        );
+    }
 }
 
 /// All ways of cutting the work must give the bits of the first.
@@ -341,28 +360,34 @@ fn bits_do_not_depend_on_chunks_under_a_soft_cap() {
         300,
         &[1, 7, 16, 300],
     );
-    assert_same_bits(
-        &Case {
-            softcap: Some(3.0),
-            window: Some(40),
-            ..CASE
-        },
-        300,
-        &[300, 1, 7, 16],
-    );
+    for element in ELEMENTS {
+        assert_same_bits(
+            &Case {
+                softcap: Some(3.0),
+                window: Some(40),
+                element,
+                ..CASE
+            },
+            300,
+            &[300, 1, 7, 16],
+        );
+    }
 }
 
 #[test]
 fn bits_do_not_depend_on_how_many_heads_or_rows_share_a_tile() {
     for (num_heads, num_kv_heads) in [(1, 1), (2, 1), (4, 1), (5, 1), (7, 1), (9, 3), (28, 1)] {
         for head_dim in [2, 22, 64, 80, 128] {
-            let case = Case {
-                num_heads,
-                num_kv_heads,
-                head_dim,
-                ..CASE
-            };
-            assert_same_bits(&case, 150, &[150, 1, 2, 29]);
+            for element in [KvType::F16, KvType::Int8] {
+                let case = Case {
+                    num_heads,
+                    num_kv_heads,
+                    head_dim,
+                    element,
+                    ..CASE
+                };
+                assert_same_bits(&case, 150, &[150, 1, 2, 29]);
+            }
         }
     }
 }
@@ -385,7 +410,12 @@ fn bits_do_not_depend_on_how_workers_share_a_long_sequence() {
 
 #[test]
 fn bits_do_not_depend_on_neighbours() {
-    let case = CASE;
+    for element in [KvType::F16, KvType::Int8] {
+        assert_same_bits_among_neighbours(Case { element, ..CASE });
+    }
+}
+
+fn assert_same_bits_among_neighbours(case: Case) {
     let lengths = [1, 16, 17, 130, 257];
     let prompts: Vec<_> = lengths
         .iter()
@@ -611,6 +641,7 @@ fn plan_of(
         input,
         keys: pages.keys(),
         values: pages.values(),
+        scales: pages.scales(),
     };
     let plan = Plan::new(&layer, num_workers);
     plan.pieces

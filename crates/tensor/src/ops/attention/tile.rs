@@ -5,7 +5,9 @@
 //!
 //! ```text
 //! per span of 128 positions:   queries × keys → scores → weigh → weights × values → sums
-//!                                                          └ carry: what the sums so far are multiplied by
+//!                                                  │       │        └ scaled, if values are
+//!                                                  │       └ carry: what the sums so far are multiplied by
+//!                                                  └ scaled, if keys are
 //! per segment of 8 spans:      merged with the segments before it
 //! ```
 
@@ -13,10 +15,12 @@ use std::cell::RefCell;
 use std::mem::take;
 use std::ops::Range;
 
+use half::bf16;
+
 use super::Layer;
 use super::plan::{Plan, Tile};
 use crate::aligned::Aligned;
-use crate::kv::{BLOCK_TOKENS, KvElement};
+use crate::kv::{BLOCK_TOKENS, KvElement, widen};
 use crate::ops::math::{LANES, exp, larger, sum_lanes};
 use crate::pool::Disjoint;
 
@@ -39,6 +43,32 @@ pub(super) struct ValueBlock<'a, E> {
     pub(super) values: &'a [E],
     /// Positions within the block.
     pub(super) slots: Range<usize>,
+}
+
+/// The scales of a span's positions.
+struct SpanScales {
+    of_keys: [f32; SPAN],
+    of_values: [f32; SPAN],
+}
+
+impl SpanScales {
+    const ONES: SpanScales = SpanScales {
+        of_keys: [1.0; SPAN],
+        of_values: [1.0; SPAN],
+    };
+
+    /// Widens those of the span's block `block_idx`: of its keys, and of its values.
+    fn set(&mut self, block_idx: usize, [of_keys, of_values]: &[[bf16; BLOCK_TOKENS]; 2]) {
+        let first = block_idx * BLOCK_TOKENS;
+        for (to, from) in [
+            (&mut self.of_keys, of_keys),
+            (&mut self.of_values, of_values),
+        ] {
+            for (to, &from) in to[first..].iter_mut().zip(from) {
+                *to = widen(from);
+            }
+        }
+    }
 }
 
 /// How far one query's softmax has come.
@@ -117,6 +147,11 @@ pub(super) trait Kernels<E>: Copy + Sync {
     /// Shapes: `queries [num_queries, head_dim]`, each of `keys` `[head_dim, 16]`, at most 8 of
     /// them; `scores [num_queries, SPAN]`.
     fn score(self, queries: &[f32], keys: &[&[E]], scores: &mut [f32]);
+
+    /// `rows[q][t] *= factors[t]`: scores with the scales of keys, weights with those of values.
+    ///
+    /// Shape: `rows [num_queries, SPAN]`.
+    fn scale(self, rows: &mut [f32], factors: &[f32; SPAN]);
 
     /// Turns one query's scores into weights, 0 outside `visible` (indices into `scores`). Returns
     /// the carry: what must be multiplied with all sums made so far.
@@ -272,6 +307,7 @@ impl<E: KvElement> Walk<'_, E> {
             values: &[],
             slots: 0..0,
         });
+        let mut scales = layer.scales.map(|_| SpanScales::ONES);
         for (idx, block) in blocks.enumerate() {
             let page = layer.input.sequences[self.tile.sequence_idx].blocks[block] as usize;
             let head = page * shape.num_kv_heads + self.tile.kv_head;
@@ -283,6 +319,9 @@ impl<E: KvElement> Walk<'_, E> {
                 values: &layer.values[head * shape.value_block_len()..][..shape.value_block_len()],
                 slots: part.start.max(first) - first..part.end.min(first + BLOCK_TOKENS) - first,
             };
+            if let (Some(span), Some(stored)) = (&mut scales, layer.scales) {
+                span.set(idx, &stored[head]);
+            }
         }
         let Buffers {
             queries,
@@ -298,12 +337,18 @@ impl<E: KvElement> Walk<'_, E> {
             &keys[..num_blocks],
             scores,
         );
+        if let Some(scales) = &scales {
+            kernels.scale(scores, &scales.of_keys);
+        }
         for (idx, row) in scores.chunks_exact_mut(SPAN).enumerate() {
             let clip = |position: usize| position.clamp(part.start, part.end) - origin;
             let visible = clip(visible[idx].start)..clip(visible[idx].end);
             let row = &mut row[..num_blocks * BLOCK_TOKENS];
             carries[idx] =
                 kernels.weigh(row, visible, layer.spec.softcap, &mut segment.softmax[idx]);
+        }
+        if let Some(scales) = &scales {
+            kernels.scale(scores, &scales.of_values);
         }
         let sums = &mut segment.sums[..num_queries * shape.value_stride()];
         kernels.accumulate(scores, &carries[..num_queries], &values[..num_blocks], sums);
