@@ -3,9 +3,10 @@
 //! Before it, an open loop's requests in flight are its rate times the time of an answer (Little's law), and that time is
 //! the trial request's, prolonged to the workload's answers. What an overloaded server does to it is seen afterwards.
 
+use super::trust::DELAY_S_MIN;
 use super::{Levels, Order};
 use crate::arrival::Process;
-use crate::calibrate::{Rehearsal, Transport};
+use crate::calibrate::{Floor, Rehearsal, Transport};
 use crate::client::Probed;
 use crate::load::Pace;
 use crate::workload::Vocabulary;
@@ -43,16 +44,22 @@ pub(super) fn rehearsal(order: &Order, probed: &Probed, vocabulary: &Vocabulary)
     Rehearsal::of_rate(num_streams, events_per_s, Transport::of(&order.client))
 }
 
-/// What to rehearse after it: so much as was seen, if that was much more.
+/// What to rehearse after it: so much as was seen, if that was much more; or if it was much less, and the floor is one
+/// that would be held against the run.
 pub(super) fn second_rehearsal(
-    before: &Rehearsal,
+    before: &Floor,
     num_streams: u64,
     events_per_s: f64,
 ) -> Option<Rehearsal> {
+    if events_per_s <= 0.0 {
+        return None;
+    }
+    let planned = &before.rehearsal;
     let num_streams = usize::try_from(num_streams).unwrap_or(usize::MAX).max(1);
-    let again = || Rehearsal::of_rate(num_streams, events_per_s, before.transport);
-    let is_known = events_per_s > 0.0;
-    (is_known && before.is_exceeded_by(num_streams, events_per_s)).then(again)
+    let seen = Rehearsal::of_rate(num_streams, events_per_s, planned.transport);
+    let was_more = planned.is_exceeded_by(num_streams, events_per_s);
+    let was_less = seen.is_exceeded_by(planned.num_streams, planned.events_per_s());
+    (was_more || (was_less && before.p99_s > DELAY_S_MIN)).then_some(seen)
 }
 
 /// How long all answers of a conversation take together.
@@ -93,12 +100,26 @@ mod tests {
             protocol: Protocol::Http2,
             scheme: Scheme::Https,
         };
-        let before = Rehearsal::of_rate(64, 3_200.0, transport);
+        let mut before = Floor {
+            rehearsal: Rehearsal::of_rate(64, 3_200.0, transport),
+            num_events: 2_560,
+            p50_s: 0.000_1,
+            p99_s: 0.000_5,
+            num_failed: 0,
+        };
         assert_eq!(second_rehearsal(&before, 90, 4_000.0), None);
         let again = second_rehearsal(&before, 400, 4_000.0).expect("a rehearsal");
         assert_eq!((again.num_streams, again.transport), (400, transport));
         let again = second_rehearsal(&before, 10, 9_000.0).expect("a rehearsal");
         assert!((again.events_per_s() - 9_000.0).abs() < 1.0);
         assert_eq!(second_rehearsal(&before, 400, 0.0), None, "nothing arrived");
+        assert_eq!(
+            second_rehearsal(&before, 8, 400.0),
+            None,
+            "good enough for less"
+        );
+        before.p99_s = 0.6;
+        let again = second_rehearsal(&before, 8, 400.0).expect("a rehearsal");
+        assert_eq!(again.num_streams, 8, "too much was planned, and it shows");
     }
 }

@@ -223,7 +223,7 @@ async fn floor_of(
 }
 
 /// Measures the client again, with so much at once as the run turned out to have, if that is much more than was
-/// calibrated before; `stage` hears of it.
+/// calibrated before, or so much less that the floor would do it wrong; `stage` hears of it.
 ///
 /// # Cost
 ///
@@ -240,7 +240,7 @@ pub async fn calibrate_again(
         .level_ids()
         .map(|id| ledger.glance(id).events_per_s)
         .fold(0.0, f64::max);
-    let seen = expect::second_rehearsal(&floor.rehearsal, measured.in_flight_max, events_per_s);
+    let seen = expect::second_rehearsal(floor, measured.in_flight_max, events_per_s);
     if let Some(rehearsal) = seen {
         stage(&format!("measuring {}, as it had", played(&rehearsal)));
         measured.floor = floor_of(hands, rehearsal, &mut measured.warnings).await;

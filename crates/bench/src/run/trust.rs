@@ -8,7 +8,7 @@ const FIRST_SHARE_MAX: f64 = 0.1;
 /// The same, of the largest gaps: two delays are in each, and they are what delays show in.
 const GAP_SHARE_MAX: f64 = 0.5;
 /// Delays below this are the runtime's timers, which tell milliseconds.
-const DELAY_S_MIN: f64 = 0.002;
+pub(super) const DELAY_S_MIN: f64 = 0.002;
 /// Lag beyond this share of TTFT is in every figure.
 const LAG_SHARE_MAX: f64 = 0.05;
 /// Lag beyond this is too much whatever the server does.
@@ -249,10 +249,11 @@ impl Doubts<'_> {
     }
 
     fn few_requests(&self) -> Option<Warning> {
-        let level = self
-            .levels
-            .iter()
-            .find(|level| level.ttft_ms.p50.is_none() && level.requests.attempted() > 0)?;
+        let level = self.levels.iter().find(|level| {
+            // Without a need, the median is missing because others were not waited for.
+            let lacks = level.ttft_ms.n == 0 || level.ttft_ms.needs.contains_key("p50");
+            lacks && level.ttft_ms.p50.is_none() && level.requests.attempted() > 0
+        })?;
         Some(warning(
             "few_requests",
             format!(

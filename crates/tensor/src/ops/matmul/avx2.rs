@@ -85,8 +85,8 @@ trait Dot: Sized {
     unsafe fn add(sum: Self::Sum, weights: __m256i, activations: __m256i) -> Self::Sum;
     /// 8 sums as i32.
     unsafe fn finish(sum: Self::Sum) -> __m256i;
-    /// [`lone_row`], compiled with the features. Not inlined: in one function with the kernels of more rows it made
-    /// those 10 % slower.
+    /// [`lone_row`], compiled with the features. Not inlined: every version in which the loop of four rows was compiled
+    /// differently was slower there, and apart from it this one cannot change it.
     unsafe fn lone_row<const GROUPS: usize>(
         panel: &CodePanel<'_>,
         span: &Span<'_>,
