@@ -35,6 +35,8 @@ mod whole; // to one document
 mod errors; // why there is no answer, and whose fault it is
 mod metrics; // what operators read
 
+pub mod class; // is a human waiting?
+
 mod auth; // who may call
 mod observe; // ids, counts, the log, no panic that escapes
 
