@@ -104,6 +104,9 @@ pub struct Head<'a> {
     pub model: &'a str,
     /// Equal fingerprints give equal greedy bytes.
     pub system_fingerprint: &'a str,
+    /// The tier that was had, if the request names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_tier: Option<&'static str>,
 }
 
 type Kind = Object;
@@ -177,6 +180,9 @@ pub struct Timings {
     pub predicted_per_token_ms: f64,
     /// Tokens a second; 0 where no time was measured.
     pub predicted_per_second: f64,
+    /// Milliseconds from the request's arrival to its first step; absent while that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_ms: Option<f64>,
 }
 
 /// The `usage` key of a document.
@@ -473,6 +479,7 @@ mod tests {
         created: 7,
         model: "m",
         system_fingerprint: "f",
+        service_tier: None,
     };
 
     fn chunk(delta: Delta<'_>, finish_reason: Option<FinishReason>, usage: UsageField) -> String {

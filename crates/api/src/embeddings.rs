@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use crate::completion::{Bos, Prompt, read_prompts};
 use crate::error::RequestError;
 use crate::fields::{Endpoint, Fields};
+use crate::urgency::Urgency;
 use crate::{Limits, json};
 
 /// An embedding request, read and checked as far as its text goes.
@@ -23,6 +24,8 @@ pub struct EmbeddingRequest {
     pub dimensions: Option<u32>,
     /// How vectors are written.
     pub encoding: Encoding,
+    /// How urgent it is; there is no tier.
+    pub urgency: Urgency,
     /// Keys nobody knows, for the log.
     pub unknown: Vec<String>,
 }
@@ -55,6 +58,10 @@ impl EmbeddingRequest {
         };
         Ok(EmbeddingRequest {
             model: fields.text("model").map(str::to_owned),
+            urgency: Urgency {
+                service_tier: None,
+                ..Urgency::read(&fields)
+            },
             inputs: read_prompts("input", input, &limits)?,
             bos: match fields.flag("add_special_tokens") {
                 Some(false) => Bos::Never,

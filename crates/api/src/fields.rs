@@ -18,6 +18,7 @@ mod responses; // the table of /v1/responses
 use serde_json::{Map, Value};
 
 use crate::error::RequestError;
+use crate::urgency::SERVICE_TIERS;
 use crate::{NUM_ANSWERS_MAX, NUM_TOP_LOGPROBS_MAX};
 
 /// Which request a field belongs to.
@@ -199,6 +200,15 @@ const TOP_P: Shape = Shape::Number {
     max: 1.0,
     says: "a number above 0 and at most 1",
 };
+const PRIORITY: Shape = Shape::Integer {
+    min: i32::MIN as i64,
+    max: i32::MAX as i64,
+};
+const TIMEOUT: Shape = Shape::Number {
+    min: 0.001,
+    max: 604_800.0,
+    says: "a number of seconds from 0.001 to 604800",
+};
 const MIN_P: Shape = Shape::Number {
     min: 0.0,
     max: 1.0,
@@ -274,7 +284,7 @@ pub const FIELDS: &[Field] = &[
     hint("prompt_cache_key", Shape::Text { bytes_max: 4096 }, "a hint; prefixes are always found by content"),
     hint("session_id", Shape::Text { bytes_max: 4096 }, "a hint for routers"),
     hint("spaces_between_special_tokens", Shape::Flag, "no vocabulary served here adds such spaces"),
-    hint("service_tier", Shape::OneOf(&["auto", "default"]), "there is one tier"),
+    obeyed("service_tier", On::Both, Shape::OneOf(SERVICE_TIERS), "`priority` is the class interactive, `flex` standard, `batch` batch; `auto` and `default` leave it to header, key, route and `stream`; what was had is told back; see the guide on classes"),
     neutral("store", OFF, "nothing is stored"),
     neutral("prompt_cache_retention", &[Neutral::Text("in_memory")], "the prefix cache is in memory"),
     // Known in OpenAI's API, not built yet.
@@ -308,7 +318,8 @@ pub const FIELDS: &[Field] = &[
     obeyed("guided_grammar", On::Both, Shape::Structured("a grammar in Lark or GBNF"), "the older word for `structured_outputs.grammar`"),
     hint("guided_decoding_backend", Shape::Text { bytes_max: 64 }, "there is one backend, llguidance"),
     refused("guided_whitespace_pattern", "white space is short; `structured_outputs.disable_any_whitespace` takes it away"),
-    neutral("priority", ZERO, "first come, first served"),
+    obeyed("priority", On::Both, PRIORITY, "order among the requests of one class and tenant, lower first; never changes the class"),
+    obeyed("timeout", On::Both, TIMEOUT, "seconds after which the answer is worth nothing: it is ended, with 504 or an error event; a class may have a shorter one"),
     refused("cache_salt", "the prefix cache is shared by all callers"),
     refused("kv_transfer_params", "no transfer of KV blocks"),
     refused("vllm_xargs", "no extensions"),
@@ -350,9 +361,11 @@ const SHARED: &[&str] = &[
     "min_p",
     "min_tokens",
     "presence_penalty",
+    "priority",
     "repetition_penalty",
     "seed",
     "stop_token_ids",
+    "timeout",
     "top_k",
 ];
 

@@ -21,6 +21,7 @@ pub mod json;
 pub mod fields;
 
 pub mod params;
+pub mod urgency;
 
 pub mod constraint;
 pub mod report;

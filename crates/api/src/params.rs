@@ -10,6 +10,7 @@ use crate::constraint::{self, Constraint};
 use crate::error::RequestError;
 use crate::fields::Fields;
 use crate::report::{Answers, Report};
+use crate::urgency::Urgency;
 use crate::{Limits, NUM_STOPS_MAX};
 
 /// How the answer is made and delivered, as far as the request says.
@@ -31,6 +32,8 @@ pub struct Generation {
     pub request_id: Option<String>,
     /// What the answer must look like; `None` is free text.
     pub constraint: Option<Constraint>,
+    /// How urgent it is.
+    pub urgency: Urgency,
 }
 
 /// How an answer is delivered.
@@ -161,6 +164,7 @@ impl Generation {
             answers: Answers::read(fields, delivery)?,
             request_id: fields.text("request_id").map(request_id).transpose()?,
             constraint: constraint::read(fields)?,
+            urgency: Urgency::read(fields),
         })
     }
 }

@@ -149,6 +149,9 @@ pub struct ServeArgs {
     /// Accepted for compatibility: tools are always called as a request's `tool_choice` says.
     #[arg(long, hide = true)]
     pub enable_auto_tool_choice: bool,
+    /// Traffic classes, tenants and named keys (TOML); no file is read unless it is named here.
+    #[arg(long, env = "FULCRUM_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Longest sequence in tokens, prompt and answer together [default: what the model was made for].
     #[arg(
         long,

@@ -1,6 +1,9 @@
 //! `fulcrum serve`: flags to a server, and the few lines it prints.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use engine::{EngineLimits, PrefixCache};
 use model::runner::{BLOCK_TOKENS, Runner as _};
+use server::class::{TEXT_BYTES_MAX, Traffic};
 use server::{
     ApiKeys, Limits, LoadedModel, ModelFacts, Outcome, Phase, Server, ServerConfig, Signals,
 };
@@ -29,7 +33,7 @@ pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let config = config_of(&args, &wanted)?;
     let announced = Announced {
         name: config.served_names[0].clone(),
-        has_keys: !args.api_key.is_empty(),
+        has_keys: !args.api_key.is_empty() || !config.traffic.keys().is_empty(),
         started,
         example: Arc::default(),
     };
@@ -79,6 +83,7 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
         address: SocketAddr::new(args.host, args.port),
         served_names,
         api_keys,
+        traffic: traffic(args.config.as_deref())?,
         allowed_origins: args.cors_origin.clone(),
         drain_limit: Duration::from_secs(args.shutdown_timeout),
         num_http_threads: NUM_HTTP_THREADS,
@@ -89,6 +94,21 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
         signals: Signals::Drain,
         limits: Limits::STANDARD,
     })
+}
+
+/// The classes of a file, or the built-in ones.
+fn traffic(path: Option<&Path>) -> anyhow::Result<Traffic> {
+    let Some(path) = path else {
+        return Ok(Traffic::standard());
+    };
+    let shown = path.display();
+    let file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
+    let mut text = String::new();
+    let bytes_max = TEXT_BYTES_MAX as u64 + 1;
+    let read = file.take(bytes_max).read_to_string(&mut text);
+    read.with_context(|| format!("cannot read {shown}"))?;
+    let traffic = Traffic::parse(&text, |name| std::env::var(name).ok());
+    traffic.with_context(|| format!("{shown} is not what it should be"))
 }
 
 /// Fetches, opens and loads the model; runs while the port already answers "loading".

@@ -16,6 +16,7 @@ use text::{
     ChatTemplate, Conversation, PromptEnding, Rendered, SpecialText, TemplateError, TokenId,
 };
 
+use crate::class::Class;
 use crate::demand::Demand;
 use crate::errors::Refusal;
 use crate::limits::Limits;
@@ -37,9 +38,32 @@ pub(crate) struct Admission<'a> {
     pub serving: &'a Serving,
     pub limits: &'a Limits,
     pub arrived: Instant,
+    /// Whose bounds hold too.
+    pub class: Option<&'a Class>,
 }
 
 impl Admission<'_> {
+    /// Longest sequence, prompt and answer together: what the model and the class allow.
+    pub fn sequence_tokens_max(&self) -> usize {
+        let of_class = self.class.and_then(|class| class.context_tokens_max);
+        let of_class = of_class.map_or(usize::MAX, |bound| bound as usize);
+        self.serving.sequence_tokens_max().min(of_class)
+    }
+
+    /// The same in the words that clients parse.
+    pub fn context_words(&self) -> String {
+        let num_tokens_max = self.sequence_tokens_max();
+        match self.class {
+            Some(class) if num_tokens_max < self.serving.sequence_tokens_max() => {
+                let name = &class.name;
+                format!(
+                    "The maximum context length of the class {name} is {num_tokens_max} tokens."
+                )
+            }
+            _ => format!("This model's maximum context length is {num_tokens_max} tokens."),
+        }
+    }
+
     /// A conversation is one sequence. What is wrong with it is named as the request names it.
     pub fn chat(&self, request: &ChatRequest) -> Result<Admitted, Refusal> {
         let own = |param: &str| request.names.own(param);
@@ -273,8 +297,8 @@ impl Admission<'_> {
         num_prompt: usize,
         asked: Option<AnswerLimit>,
     ) -> Result<u32, Refusal> {
-        let num_tokens_max = self.serving.sequence_tokens_max();
-        let context = format!("This model's maximum context length is {num_tokens_max} tokens.");
+        let num_tokens_max = self.sequence_tokens_max();
+        let context = self.context_words();
         let room = num_tokens_max.saturating_sub(num_prompt);
         // To score a prompt no answer needs room.
         let scores =
@@ -287,8 +311,18 @@ impl Admission<'_> {
             return Err(Refusal::ContextLength { param, message });
         }
         let room = u32::try_from(room).unwrap_or(u32::MAX);
+        let of_class = self.class.and_then(|class| class.output_tokens_max);
+        let of_class = of_class.unwrap_or(u32::MAX);
         match asked {
-            None => Ok(room.min(self.limits.answer_tokens_default)),
+            None => Ok(room.min(self.limits.answer_tokens_default).min(of_class)),
+            Some(asked) if asked.num_tokens > of_class => {
+                let name = self.class.map_or("", |class| &class.name);
+                let reason = format!(
+                    "is {}, but the class {name} allows answers of at most {of_class} tokens",
+                    asked.num_tokens
+                );
+                Err(for_model(asked.param, reason))
+            }
             Some(asked) if asked.num_tokens <= room => Ok(asked.num_tokens),
             Some(AnswerLimit {
                 num_tokens,
@@ -309,12 +343,13 @@ impl Admission<'_> {
     /// Refuses text that cannot fit whatever its tokens are, without encoding it.
     pub fn expect_bytes_fit(&self, param: &'static str, num_bytes: usize) -> Result<(), Refusal> {
         let num_tokens_min = num_bytes.div_ceil(self.serving.token_bytes_max);
-        let num_tokens_max = self.serving.sequence_tokens_max();
+        let num_tokens_max = self.sequence_tokens_max();
         if num_tokens_min < num_tokens_max {
             return Ok(());
         }
+        let context = self.context_words();
         let message = format!(
-            "This model's maximum context length is {num_tokens_max} tokens. However, your {param} resulted in at least {num_tokens_min} tokens."
+            "{context} However, your {param} resulted in at least {num_tokens_min} tokens."
         );
         let param = param.to_owned();
         Err(Refusal::ContextLength { param, message })

@@ -9,6 +9,7 @@ use std::time::Instant;
 use api::answer::Object;
 use api::params::{Delivery, MatchedStop, StreamUsage};
 use api::report::Answers;
+use api::urgency::Urgency;
 use axum::extract::Request;
 use axum::response::Response;
 use engine::AdmitError;
@@ -18,6 +19,7 @@ use crate::admit::Admission;
 use crate::choices::Choices;
 use crate::demand::Demand;
 use crate::dialect::Dialect;
+use crate::enter::{Entrance, Placed};
 use crate::errors::{QueueBound, Refusal};
 use crate::parse::OutputParser;
 use crate::state::{Serving, Shared, unix_seconds};
@@ -42,6 +44,8 @@ pub(crate) struct Ask {
     pub matched_stop: MatchedStop,
     /// What every answer must look like; not yet compiled.
     pub demand: Option<Demand>,
+    /// How urgent it is, and whose.
+    pub placed: Placed,
 }
 
 /// In one document, or as it comes.
@@ -67,6 +71,8 @@ pub(crate) struct Identity {
     pub created: u64,
     pub model: String,
     pub fingerprint: String,
+    /// Told if the request names one.
+    pub service_tier: Option<&'static str>,
 }
 
 impl Identity {
@@ -82,6 +88,15 @@ impl Identity {
             created: unix_seconds(),
             model: model.to_owned(),
             fingerprint: serving.facts.fingerprint.clone(),
+            service_tier: None,
+        }
+    }
+
+    /// The same, of an answer that had this tier.
+    pub fn with_tier(self, service_tier: Option<&'static str>) -> Identity {
+        Identity {
+            service_tier,
+            ..self
         }
     }
 
@@ -92,6 +107,7 @@ impl Identity {
             created: self.created,
             model: &self.model,
             system_fingerprint: &self.fingerprint,
+            service_tier: self.service_tier,
         }
     }
 }
@@ -101,15 +117,34 @@ pub(crate) struct Desk {
     pub shared: Arc<Shared>,
     pub serving: Arc<Serving>,
     pub arrived: Instant,
+    /// Of routes that ask the engine for work.
+    pub entrance: Option<Entrance>,
 }
 
 impl Desk {
+    /// For what is asked of no engine: every bound but a class's.
     pub fn admission(&self) -> Admission<'_> {
         Admission {
             serving: &self.serving,
             limits: &self.shared.config.limits,
             arrived: self.arrived,
+            class: None,
         }
+    }
+
+    /// For what is: within the bounds of its class too.
+    pub fn admission_of(&self, placed: &Placed) -> Admission<'_> {
+        Admission {
+            class: Some(placed.class(&self.shared)),
+            ..self.admission()
+        }
+    }
+
+    /// Decides the class.
+    pub fn place(&self, urgency: Urgency, delivery: Delivery) -> Placed {
+        let entrance = self.entrance.as_ref();
+        let entrance = entrance.expect("whoever asks the engine for work came in by its head");
+        entrance.place(&self.shared, urgency, delivery)
     }
 }
 
@@ -134,6 +169,7 @@ pub(crate) async fn receive<T: Send + 'static>(
 ) -> Result<(Arc<Serving>, T), Refusal> {
     let arrived = Instant::now();
     let serving = Arc::clone(shared.serving()?);
+    let entrance = Entrance::of(shared, &request, arrived)?;
     // Before the body is read: an overloaded server must not spend its time on what it will
     // turn away.
     let room = serving.engine.expect_room();
@@ -144,6 +180,7 @@ pub(crate) async fn receive<T: Send + 'static>(
         shared: Arc::clone(shared),
         serving: Arc::clone(&serving),
         arrived,
+        entrance: Some(entrance),
     };
     let work = move || prepare(&desk, &body.bytes);
     let prepared = offload::run(shared, num_bytes, work).await?;
@@ -160,6 +197,7 @@ pub(crate) async fn at_desk(
         serving: Arc::clone(shared.loaded()?),
         shared: Arc::clone(&shared),
         arrived: Instant::now(),
+        entrance: None,
     };
     let body = body::receive(&shared, request).await?;
     let num_bytes = body.bytes.len();

@@ -16,8 +16,10 @@ use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest, Sha256};
-use subtle::{Choice, ConstantTimeEq};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
+use crate::class::{KeyId, NamedKey};
+use crate::enter::CallerKey;
 use crate::errors::Refusal;
 use crate::state::Shared;
 
@@ -27,7 +29,9 @@ pub const PUBLIC_PATHS: &[&str] = &["/health", "/livez", "/readyz", "/ready", "/
 /// The keys that open the routes, kept as digests. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiKeys {
+    /// The nameless ones first.
     digests: Arc<[[u8; 32]]>,
+    num_nameless: usize,
 }
 
 /// A key without characters would let everybody in.
@@ -40,6 +44,7 @@ impl ApiKeys {
     pub fn none() -> ApiKeys {
         ApiKeys {
             digests: Arc::new([]),
+            num_nameless: 0,
         }
     }
 
@@ -58,37 +63,66 @@ impl ApiKeys {
             .map(digest)
             .collect::<Result<Vec<_>, _>>()?;
         Ok(ApiKeys {
+            num_nameless: digests.len(),
             digests: digests.into(),
         })
+    }
+
+    /// These, and those that the configuration names.
+    #[must_use]
+    pub fn with_named(&self, named: &[NamedKey]) -> ApiKeys {
+        let nameless = self.digests[..self.num_nameless].iter().copied();
+        let named = named.iter().map(|key| key.digest);
+        ApiKeys {
+            digests: nameless.chain(named).collect(),
+            num_nameless: self.num_nameless,
+        }
     }
 
     fn is_open(&self) -> bool {
         self.digests.is_empty()
     }
 
-    fn contains(&self, presented: &[u8]) -> bool {
+    /// Which key it is, if it is one: of equals the last, so that a name wins over none.
+    fn find(&self, presented: &[u8]) -> Option<Found> {
         let presented = digest(presented);
+        let mut is_known = Choice::from(0);
+        let mut place = 0_u32;
         // Every key is compared, whichever matches.
-        let matches = |found: Choice, key: &[u8; 32]| found | key.ct_eq(&presented);
-        self.digests.iter().fold(Choice::from(0), matches).into()
+        for (key, idx) in self.digests.iter().zip(0_u32..) {
+            let matches = key.ct_eq(&presented);
+            place.conditional_assign(&idx, matches);
+            is_known |= matches;
+        }
+        let named = (place as usize).checked_sub(self.num_nameless);
+        let id = named.and_then(|idx| u16::try_from(idx).ok()).map(KeyId);
+        bool::from(is_known).then_some(Found(id))
     }
 
-    /// Whether the headers carry a key, at most one of each kind, and none but valid ones.
-    fn admit(&self, headers: &HeaderMap) -> bool {
+    /// The key that the headers carry: at most one of each kind, and none but valid ones. Of two
+    /// that differ the bearer's counts.
+    fn admit(&self, headers: &HeaderMap) -> Option<Found> {
         let bearer =
             single(headers, &header::AUTHORIZATION).map(|value| value.and_then(bearer_token));
         let plain = single(headers, &HeaderName::from_static("x-api-key"));
         match (bearer, plain) {
-            (Some(bearer), Some(plain)) => self.holds(bearer) & self.holds(plain),
-            (Some(one), None) | (None, Some(one)) => self.holds(one),
-            (None, None) => false,
+            (Some(bearer), Some(plain)) => {
+                let (bearer, plain) = (self.held(bearer), self.held(plain));
+                plain.and(bearer)
+            }
+            (Some(one), None) | (None, Some(one)) => self.held(one),
+            (None, None) => None,
         }
     }
 
-    fn holds(&self, presented: Option<&[u8]>) -> bool {
-        presented.is_some_and(|key| self.contains(key))
+    fn held(&self, presented: Option<&[u8]>) -> Option<Found> {
+        presented.and_then(|key| self.find(key))
     }
 }
+
+/// A valid key, and which of the named ones it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found(Option<KeyId>);
 
 impl fmt::Debug for ApiKeys {
     /// How many there are, and nothing else.
@@ -119,16 +153,17 @@ fn bearer_token(value: &[u8]) -> Option<&[u8]> {
 /// The middleware around the whole router.
 pub(crate) async fn require_key(
     State(shared): State<Arc<Shared>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let keys = &shared.config.api_keys;
+    let keys = &shared.keys;
     let public = PUBLIC_PATHS.contains(&request.uri().path());
-    if public || keys.is_open() || keys.admit(request.headers()) {
-        Ok(next.run(request).await)
-    } else {
-        Err(Refusal::Unauthorized)
+    if public || keys.is_open() {
+        return Ok(next.run(request).await);
     }
+    let Found(key) = keys.admit(request.headers()).ok_or(Refusal::Unauthorized)?;
+    request.extensions_mut().insert(CallerKey(key));
+    Ok(next.run(request).await)
 }
 
 #[cfg(test)]
@@ -147,7 +182,7 @@ mod tests {
     #[test]
     fn only_a_single_whole_key_opens() {
         let keys = ApiKeys::new(["sk-one", "sk-two"]).unwrap();
-        let admits = |lines: &[(&'static str, &'static str)]| keys.admit(&headers(lines));
+        let admits = |lines: &[(&'static str, &'static str)]| keys.admit(&headers(lines)).is_some();
         assert!(admits(&[("authorization", "Bearer sk-one")]));
         assert!(admits(&[("authorization", "bearer sk-two")]));
         assert!(admits(&[("authorization", "BEARER sk-two")]));
@@ -177,6 +212,29 @@ mod tests {
         ] {
             assert!(!admits(refused), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn a_key_with_a_name_is_told_apart() {
+        let named = |name: &str, key: &str| NamedKey {
+            name: name.to_owned(),
+            digest: digest(key.as_bytes()),
+            class: None,
+            tenant: None,
+        };
+        let keys = ApiKeys::new(["sk-one", "sk-b"]).unwrap();
+        let keys = keys.with_named(&[named("a", "sk-a"), named("b", "sk-b")]);
+        let found = |lines: &[(&'static str, &'static str)]| keys.admit(&headers(lines));
+        let bearer = |value: &'static str| found(&[("authorization", value)]);
+        assert_eq!(bearer("Bearer sk-one"), Some(Found(None)));
+        assert_eq!(bearer("Bearer sk-a"), Some(Found(Some(KeyId(0)))));
+        assert_eq!(bearer("Bearer sk-b"), Some(Found(Some(KeyId(1)))));
+        assert_eq!(bearer("Bearer sk-c"), None);
+        let two = [("x-api-key", "sk-b"), ("authorization", "Bearer sk-a")];
+        assert_eq!(found(&two), Some(Found(Some(KeyId(0)))));
+        let only_named = ApiKeys::none().with_named(&[named("a", "sk-a")]);
+        assert!(!only_named.is_open());
+        assert_eq!(only_named.admit(&headers(&[])), None);
     }
 
     #[test]

@@ -13,15 +13,18 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use api::answer::{FinishReason, StopReason, Usage};
 use api::params::MatchedStop;
 use engine::{AdmitError, Event, EventStream, Finished, StopCause, Times, TokenLogprobs};
 use futures_core::Stream;
 use text::{SpecialText, TokenId};
+use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::answer::Ask;
+use crate::enter::Placed;
 use crate::errors::Refusal;
 use crate::parse::{OutputParser, Part};
 use crate::state::{Serving, Shared};
@@ -37,6 +40,9 @@ pub(crate) struct Choices {
     next_idx: usize,
     /// Fires when the server can wait no longer for the engine.
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Fires when the request's time is over, if it has a limit.
+    due: Option<Pin<Box<Sleep>>>,
+    placed: Placed,
 }
 
 struct Choice {
@@ -114,6 +120,10 @@ pub(crate) struct Ended {
 pub(crate) enum Broken {
     ShuttingDown,
     EngineFailed,
+    /// The request's time is over.
+    TimedOut {
+        timeout: Duration,
+    },
     /// The answer cannot go on within its constraint.
     OutOfConstraint {
         reason: String,
@@ -127,10 +137,19 @@ impl Broken {
                 retry_after: shared.config.limits.retry_after,
             },
             Broken::EngineFailed => Refusal::EngineFailed,
+            Broken::TimedOut { timeout } => Refusal::TimedOut { timeout: *timeout },
             Broken::OutOfConstraint { reason } => Refusal::OutOfConstraint {
                 reason: reason.clone(),
             },
         }
+    }
+}
+
+impl Drop for Choices {
+    /// What was answered is paid for, however it ended.
+    fn drop(&mut self) {
+        let num_tokens = self.choices.iter().map(|choice| choice.num_completion);
+        self.placed.charge(num_tokens.sum());
     }
 }
 
@@ -148,6 +167,7 @@ impl Choices {
             matched_stop,
             // Met by now: the requests have their constraints.
             demand: _,
+            placed,
         } = ask;
         let num_answers = u32::try_from(answers.num_made)
             .ok()
@@ -159,6 +179,7 @@ impl Choices {
             let num_prompt = request.prompt.len() as u64;
             let scores = request.logprobs.prompt.is_some();
             let streams = serving.engine.submit_group(request, num_answers)?;
+            placed.charge(num_prompt);
             for (answer_idx, events) in streams.into_iter().enumerate() {
                 shared.metrics.arrived();
                 choices.push(Choice {
@@ -184,6 +205,10 @@ impl Choices {
             num_answers: answers.num_made,
             next_idx: 0,
             cut: Box::pin(shared.cut.clone().cancelled_owned()),
+            due: placed
+                .time_left(Instant::now())
+                .map(|left| Box::pin(tokio::time::sleep(left))),
+            placed,
         })
     }
 
@@ -253,9 +278,23 @@ impl Choices {
         let Some(idx) = running else {
             return Poll::Ready(None);
         };
-        std::task::ready!(self.cut.as_mut().poll(context));
+        let broken = std::task::ready!(self.poll_end(context));
         self.choices[idx].events = None;
-        Poll::Ready(Some((idx, Happening::Broken(Broken::ShuttingDown))))
+        Poll::Ready(Some((idx, Happening::Broken(broken))))
+    }
+
+    /// Why the server ends what still runs, once it does.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Broken> {
+        if let Some(due) = &mut self.due
+            && due.as_mut().poll(context).is_ready()
+        {
+            let timeout = self.placed.timeout.unwrap_or_default();
+            return Poll::Ready(Broken::TimedOut { timeout });
+        }
+        self.cut
+            .as_mut()
+            .poll(context)
+            .map(|()| Broken::ShuttingDown)
     }
 
     /// The log-probabilities that the first of the answers to a prompt was given for all;

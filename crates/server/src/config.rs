@@ -9,6 +9,7 @@ use engine::{EngineHandle, EngineLimits, Observer, Pooling};
 use text::{ChatTemplate, Tokenizer};
 
 use crate::auth::ApiKeys;
+use crate::class::Traffic;
 use crate::limits::Limits;
 
 /// Settings of one server. No `Default`: the caller decides.
@@ -19,8 +20,11 @@ pub struct ServerConfig {
     /// Names requests may use for the model, at least one; the first is the default and
     /// the `model_name` of metrics.
     pub served_names: Vec<String>,
-    /// Keys that open the routes; with none, everything is open.
+    /// Keys without a name that open the routes; with none, and none in `traffic`, everything is
+    /// open.
     pub api_keys: ApiKeys,
+    /// Classes, tenants, and keys with names.
+    pub traffic: Traffic,
     /// Origins whose scripts may call (`*` for any); none, and no CORS header is sent.
     pub allowed_origins: Vec<String>,
     /// How long running answers may go on after the server was told to stop.

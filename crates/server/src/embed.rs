@@ -10,11 +10,13 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use api::completion::Prompt;
 use api::embeddings::{
     Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage, Encoding, Vector,
 };
+use api::params::Delivery;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use engine::{EmbedRequest, Event, EventStream, Fault, FinishReason};
@@ -23,6 +25,7 @@ use text::{SpecialText, TokenId};
 
 use crate::admit::Admission;
 use crate::answer::{Desk, refused_by_engine};
+use crate::enter::Placed;
 use crate::errors::Refusal;
 use crate::state::{Serving, Shared};
 
@@ -33,6 +36,7 @@ pub(crate) struct Prepared {
     /// Leading values that are kept of each vector.
     num_kept: usize,
     model: String,
+    placed: Placed,
 }
 
 /// Reads and checks a body; may take long for a long one.
@@ -47,7 +51,8 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         let reason = format!("must be at most {hidden}, the width of this model's vectors");
         return Err(for_model("dimensions", reason));
     }
-    let admission = desk.admission();
+    let placed = desk.place(request.urgency, Delivery::Whole);
+    let admission = desk.admission_of(&placed);
     let num_tokens_max = shared.config.limits.embedding_tokens_max;
     let mut num_tokens = 0_usize;
     let mut requests = Vec::with_capacity(request.inputs.len());
@@ -69,6 +74,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         encoding: request.encoding,
         num_kept,
         model: model.to_owned(),
+        placed,
     })
 }
 
@@ -91,10 +97,11 @@ fn tokens_of(
     if tokens.is_empty() {
         return Err(for_model("input", "has no tokens"));
     }
-    let num_tokens_max = admission.serving.sequence_tokens_max();
+    let num_tokens_max = admission.sequence_tokens_max();
     if tokens.len() > num_tokens_max {
+        let context = admission.context_words();
         let message = format!(
-            "This model's maximum context length is {num_tokens_max} tokens. However, your input resulted in {} tokens.",
+            "{context} However, your input resulted in {} tokens.",
             tokens.len()
         );
         let param = "input".to_owned();
@@ -114,6 +121,7 @@ pub(crate) async fn respond(
         encoding,
         num_kept,
         model,
+        placed,
     } = prepared;
     let num_tokens: usize = requests.iter().map(|request| request.prompt.len()).sum();
     let mut data: Vec<Option<Embedding>> = Vec::new();
@@ -122,12 +130,16 @@ pub(crate) async fn respond(
         waiting: requests.into_iter().enumerate().collect(),
         running: Vec::new(),
     };
+    placed.charge(num_tokens as u64);
     let cut = shared.cut.clone();
+    let due = placed.time_left(Instant::now());
+    let mut due = std::pin::pin!(until(due));
     loop {
         work.top_up(shared, serving)?;
         let next = tokio::select! {
             next = std::future::poll_fn(|context| work.poll_next(context)) => next,
             () = cut.cancelled() => return Err(cut_off(shared)),
+            () = &mut due => return Err(Refusal::TimedOut { timeout: placed.timeout.unwrap_or_default() }),
         };
         let Some((index, event)) = next else { break };
         match event {
@@ -162,6 +174,14 @@ pub(crate) async fn respond(
         },
     };
     Ok(Json(list).into_response())
+}
+
+/// Resolves when the time is over; without a limit it never is.
+async fn until(left: Option<Duration>) {
+    match left {
+        Some(left) => tokio::time::sleep(left).await,
+        None => std::future::pending().await,
+    }
 }
 
 fn cut_off(shared: &Shared) -> Refusal {

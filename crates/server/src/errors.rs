@@ -3,12 +3,13 @@
 //! ```text
 //! caller   malformed, too long, no such model          4xx
 //! load     queue or memory full right now              503 + Retry-After
+//!          a tenant or a class over its own bound      429 + Retry-After
+//!          not ready within the request's own time     504
 //! server   loading, draining, broken                   503 + Retry-After, 500
 //! ```
 //!
-//! A full queue is 503 and not 429: there is one queue and no tenants, so it is the
-//! instance that is full, and a load balancer should try another. 429 is kept for a
-//! tenant over its share.
+//! A full queue is 503 and not 429: it is the instance that is full, and a load balancer should
+//! try another. 429 is for whoever is over a bound of his own.
 
 use std::time::Duration;
 
@@ -83,6 +84,12 @@ pub(crate) enum Refusal {
         reason: String,
         retry_after: Duration,
     },
+    /// The tenant used the tokens it may use for now.
+    #[error("this tenant has used its tokens per minute")]
+    TenantOverShare { retry_after: Duration },
+    /// The request's time is over, by its own `timeout` or its class's.
+    #[error("the answer was not complete within {} s", timeout.as_secs_f64())]
+    TimedOut { timeout: Duration },
     /// Too many bodies are being read or prepared.
     #[error("too many large requests at once")]
     BodiesFull { retry_after: Duration },
@@ -146,6 +153,8 @@ impl Refusal {
             | Refusal::Loading { .. }
             | Refusal::Draining { .. }
             | Refusal::CutOff { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::TenantOverShare { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
             Refusal::EngineFailed | Refusal::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -154,7 +163,9 @@ impl Refusal {
     fn kind(&self) -> &'static str {
         match self.status() {
             StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             StatusCode::SERVICE_UNAVAILABLE => "unavailable_error",
+            StatusCode::GATEWAY_TIMEOUT => "timeout_error",
             StatusCode::INTERNAL_SERVER_ERROR => "server_error",
             _ => "invalid_request_error",
         }
@@ -168,7 +179,7 @@ impl Refusal {
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
                 "request_too_large"
             }
-            StatusCode::REQUEST_TIMEOUT => "timeout_error",
+            StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => "timeout_error",
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
             StatusCode::INTERNAL_SERVER_ERROR => "api_error",
@@ -205,6 +216,8 @@ impl Refusal {
             Refusal::BodyBroken => "body_broken",
             Refusal::OutOfConstraint { .. } => "constraint_failed",
             Refusal::QueueFull { .. } => "queue_full",
+            Refusal::TenantOverShare { .. } => "tenant_over_share",
+            Refusal::TimedOut { .. } => "timeout",
             Refusal::BodiesFull { .. } => "bodies_full",
             Refusal::BackgroundFull { .. } => "background_full",
             Refusal::CompilersFull { .. } => "compilers_full",
@@ -237,6 +250,8 @@ impl Refusal {
         "body_broken",
         "constraint_failed",
         "queue_full",
+        "tenant_over_share",
+        "timeout",
         "bodies_full",
         "background_full",
         "compilers_full",
@@ -261,6 +276,7 @@ impl Refusal {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Refusal::QueueFull { retry_after, .. }
+            | Refusal::TenantOverShare { retry_after }
             | Refusal::BodiesFull { retry_after }
             | Refusal::BackgroundFull { retry_after }
             | Refusal::CompilersFull { retry_after }
@@ -276,7 +292,10 @@ impl Refusal {
     pub(crate) fn came_later(&self) -> bool {
         matches!(
             self,
-            Refusal::CutOff { .. } | Refusal::EngineFailed | Refusal::OutOfConstraint { .. }
+            Refusal::CutOff { .. }
+                | Refusal::EngineFailed
+                | Refusal::OutOfConstraint { .. }
+                | Refusal::TimedOut { .. }
         )
     }
 
@@ -388,6 +407,10 @@ mod tests {
                 reason: text(),
                 retry_after,
             },
+            Refusal::TenantOverShare { retry_after },
+            Refusal::TimedOut {
+                timeout: retry_after,
+            },
             Refusal::BodiesFull { retry_after },
             Refusal::BackgroundFull { retry_after },
             Refusal::CompilersFull { retry_after },
@@ -412,10 +435,11 @@ mod tests {
             let status = refusal.status();
             let response = refusal.into_response();
             let retry_after = response.headers().get(header::RETRY_AFTER);
-            assert_eq!(
-                retry_after.is_some(),
-                status == StatusCode::SERVICE_UNAVAILABLE
-            );
+            let may_pass = [
+                StatusCode::SERVICE_UNAVAILABLE,
+                StatusCode::TOO_MANY_REQUESTS,
+            ];
+            assert_eq!(retry_after.is_some(), may_pass.contains(&status));
             assert!(
                 retry_after.is_none_or(|seconds| seconds == "2"),
                 "rounded up"

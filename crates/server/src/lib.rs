@@ -18,6 +18,8 @@ mod body; // bytes, bounded
 mod offload;
 mod unread; // what a refusal left of a body // long work away from the async workers
 
+mod enter; // who asks, and how urgently
+
 mod admit; // every parameter against the model; the engine's request
 mod answer; // submit, then stream or collect
 mod choices; // the engine's events, joined; dropping them cancels

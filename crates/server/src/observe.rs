@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use crate::dialect::to_json;
+use crate::enter::{CLASS_HEADER, Told};
 use crate::errors::{Refusal, Refused};
 use crate::state::Shared;
 use crate::unread::Unread;
@@ -43,7 +44,9 @@ pub(crate) async fn observe(
     };
     let limits = seen.shared.config.limits;
     let speaks_anthropic = is_anthropic(request.uri().path());
-    let (request, unread) = Unread::lend(request);
+    let told = Told::default();
+    let (mut request, unread) = Unread::lend(request);
+    request.extensions_mut().insert(told.clone());
     let mut response = match head_too_large(&request, &seen.shared) {
         Some(refusal) => refusal.into_response(),
         None => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
@@ -62,7 +65,11 @@ pub(crate) async fn observe(
     if speaks_anthropic {
         response = in_anthropic_words(response, &id);
     }
-    response.headers_mut().insert(REQUEST_ID, id);
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    if let Some(class) = told.header() {
+        headers.insert(CLASS_HEADER, class);
+    }
     response
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use engine::EngineHandle;
 use engine::constrain::Compiler;
@@ -15,6 +15,8 @@ use text::{ChatTemplate, TokenId, Tokenizer};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::ApiKeys;
+use crate::class::Tenants;
 use crate::config::{ModelFacts, ServerConfig};
 use crate::errors::Refusal;
 use crate::kept::Kept;
@@ -34,6 +36,9 @@ pub enum Phase {
 /// What all routes share.
 pub(crate) struct Shared {
     pub config: ServerConfig,
+    /// Every key that opens the routes.
+    pub keys: ApiKeys,
+    pub tenants: Tenants,
     pub metrics: Metrics,
     /// Bytes that bodies may still take.
     pub body_bytes: Arc<Semaphore>,
@@ -62,6 +67,8 @@ impl Shared {
     pub fn new(config: ServerConfig) -> Shared {
         let limits = &config.limits;
         Shared {
+            keys: config.api_keys.with_named(config.traffic.keys()),
+            tenants: Tenants::new(&config.traffic, Instant::now()),
             metrics: Metrics::new(&config.served_names[0]),
             body_bytes: Arc::new(Semaphore::new(limits.bodies_bytes_max)),
             preparing: Arc::new(Semaphore::new(limits.num_preparing_max)),

@@ -2,7 +2,7 @@
 //!
 //! Source: OpenAI's reference; vLLM's embedding protocol.
 
-use super::{Field, Neutral, On, Shape, ZERO, hint, neutral, obeyed, refused};
+use super::{Field, Neutral, On, PRIORITY, Shape, TIMEOUT, hint, neutral, obeyed, refused};
 
 /// The table.
 #[rustfmt::skip]
@@ -14,7 +14,8 @@ pub(super) const FIELDS: &[Field] = &[
     obeyed("add_special_tokens", On::Own, Shape::Flag, "whether a text input gets the model's BOS; default true"),
     hint("user", Shape::Text { bytes_max: 4096 }, "a label"),
     refused("truncate_prompt_tokens", "an input is never cut"),
-    neutral("priority", ZERO, "first come, first served"),
+    obeyed("priority", On::Own, PRIORITY, "as in chat"),
+    obeyed("timeout", On::Own, TIMEOUT, "as in chat"),
     neutral("normalize", &[Neutral::Flag(true)], "vectors have length 1"),
     neutral("embd_normalize", &[Neutral::Number(2.0)], "vectors have length 1"),
 ];

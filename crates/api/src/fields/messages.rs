@@ -32,7 +32,7 @@ pub(super) const FIELDS: &[Field] = &[
     obeyed("tool_choice", On::Own, Shape::Structured("an object"), "`type` `auto`, `any`, `tool` or `none`; `disable_parallel_tool_use`"),
     // Labels and hints.
     hint("metadata", Shape::Object, "labels"),
-    hint("service_tier", Shape::OneOf(&["auto", "standard_only"]), "there is one tier"),
+    obeyed("service_tier", On::Own, Shape::OneOf(&["auto", "standard_only"]), "`standard_only` is the class standard; see the guide on classes"),
     hint("cache_control", Shape::Object, "a hint, here and on every block; prefixes are always found by content"),
     // Not built.
     neutral("mcp_servers", NOTHING, "no remote tools"),

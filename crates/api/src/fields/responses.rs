@@ -2,6 +2,8 @@
 //!
 //! Source: OpenAI's reference, "Responses".
 
+use crate::urgency::SERVICE_TIERS;
+
 use super::{
     Field, NOTHING, Neutral, OFF, On, Shape, TEMPERATURE, TOKENS_MAX, TOP_P, hint, neutral, obeyed,
     refused,
@@ -34,7 +36,7 @@ pub(super) const FIELDS: &[Field] = &[
     hint("user", Shape::Text { bytes_max: 4096 }, "a label; told back"),
     hint("safety_identifier", Shape::Text { bytes_max: 4096 }, "a label; told back"),
     hint("prompt_cache_key", Shape::Text { bytes_max: 4096 }, "a hint; prefixes are always found by content"),
-    hint("service_tier", Shape::OneOf(&["auto", "default"]), "there is one tier"),
+    obeyed("service_tier", On::Own, Shape::OneOf(SERVICE_TIERS), "as in chat"),
     hint("max_tool_calls", Shape::Integer { min: 1, max: i32::MAX as i64 }, "counts calls of built-in tools only, and there are none"),
     // Not built.
     neutral("truncation", &[Neutral::Text("disabled")], "a conversation is never cut"),

@@ -73,6 +73,10 @@ pub fn parse(body: &[u8], purpose: Purpose, limits: &Limits) -> Result<ChatReque
     }
     // An empty list asks for nothing in both dialects.
     read_stops(fields.take("stop_sequences"), &mut chat)?;
+    if fields.text("service_tier") == Some("standard_only") {
+        // What OpenAI calls the same.
+        chat.set("service_tier", "flex".into());
+    }
     for field in Endpoint::Messages.shared() {
         chat.take(&mut fields, field.name, field.name);
     }

@@ -51,7 +51,7 @@ pub struct Response {
     pub reasoning: Value,
     /// As asked.
     pub safety_identifier: Option<String>,
-    /// `default`.
+    /// The tier that was had.
     pub service_tier: &'static str,
     /// Whether it can be asked for later.
     pub store: bool,
@@ -230,6 +230,8 @@ pub struct Subject {
     pub temperature: f64,
     /// The `top_p` used.
     pub top_p: f64,
+    /// The tier that was had; `default` if none was asked for.
+    pub service_tier: &'static str,
 }
 
 impl Response {
@@ -255,7 +257,7 @@ impl Response {
             prompt_cache_key: terms.prompt_cache_key.clone(),
             reasoning: terms.reasoning.clone(),
             safety_identifier: terms.safety_identifier.clone(),
-            service_tier: "default",
+            service_tier: subject.service_tier,
             store: terms.storage == Storage::Kept,
             temperature: subject.temperature,
             text: terms.text.clone(),

@@ -141,6 +141,7 @@ impl ResponsesRequest {
             "temperature",
             "top_p",
             "parallel_tool_calls",
+            "service_tier",
             "stream",
         ] {
             chat.take(&mut fields, same, same);

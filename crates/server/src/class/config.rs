@@ -17,8 +17,8 @@ pub const NUM_CLASSES_MAX: usize = 16;
 pub const NUM_TENANTS_MAX: usize = 1024;
 /// Keys that a configuration may name: each is compared with every request's.
 pub const NUM_KEYS_MAX: usize = 1024;
-/// A file with all of the above has less.
-const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a file; one with all of the above has less.
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Longer names are no names.
 const NAME_BYTES_MAX: usize = 64;
 /// No first token and no gap may be promised for later than this.

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use api::RequestError;
+use api::urgency::ServiceTier;
 use axum::http::HeaderMap;
 
 use super::quantity::decimal;
@@ -58,38 +59,6 @@ pub struct Caller<'a> {
     pub key: Option<KeyId>,
     /// The route's path.
     pub route: &'a str,
-}
-
-/// OpenAI's word for how urgent a request is; `batch` is ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServiceTier {
-    /// What it would be anyway.
-    Auto,
-    /// The same.
-    Default,
-    /// Interactive.
-    Priority,
-    /// Standard.
-    Flex,
-    /// Batch.
-    Batch,
-    /// Anthropic's: standard.
-    StandardOnly,
-}
-
-impl ServiceTier {
-    /// The tier of this name.
-    pub fn from_word(word: &str) -> Option<ServiceTier> {
-        Some(match word {
-            "auto" => ServiceTier::Auto,
-            "default" => ServiceTier::Default,
-            "priority" => ServiceTier::Priority,
-            "flex" => ServiceTier::Flex,
-            "batch" => ServiceTier::Batch,
-            "standard_only" => ServiceTier::StandardOnly,
-            _ => return None,
-        })
-    }
 }
 
 /// What decided.
@@ -252,7 +221,7 @@ impl Traffic {
         let tier = match body.service_tier {
             None | Some(ServiceTier::Auto | ServiceTier::Default) => None,
             Some(ServiceTier::Priority) => Some(plain.interactive),
-            Some(ServiceTier::Flex | ServiceTier::StandardOnly) => Some(plain.standard),
+            Some(ServiceTier::Flex) => Some(plain.standard),
             Some(ServiceTier::Batch) => Some(plain.batch),
         };
         let route = || {
@@ -289,7 +258,6 @@ impl Decision {
             _ if self.class == plain.batch => "batch",
             ServiceTier::Priority if self.class == plain.interactive => "priority",
             ServiceTier::Flex if self.class == plain.standard => "flex",
-            ServiceTier::StandardOnly if self.class == plain.standard => "standard",
             _ => "default",
         }
     }

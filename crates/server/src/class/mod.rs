@@ -28,8 +28,8 @@ mod tests;
 
 use std::time::Duration;
 
-pub use config::{ConfigError, NUM_CLASSES_MAX, NUM_KEYS_MAX, NUM_TENANTS_MAX};
-pub use decide::{Body, Caller, Decision, Reason, ServiceTier, Wishes};
+pub use config::{ConfigError, NUM_CLASSES_MAX, NUM_KEYS_MAX, NUM_TENANTS_MAX, TEXT_BYTES_MAX};
+pub use decide::{Body, Caller, Decision, Reason, Wishes};
 pub use tenants::{Lease, NotEntered, OverShare, Tenants};
 
 /// A class by its place: 0 goes first.

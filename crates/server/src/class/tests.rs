@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use api::urgency::ServiceTier;
 use axum::http::HeaderMap;
 
 use super::*;
@@ -100,6 +101,22 @@ fn a_table_changes_what_it_names_and_nothing_else() {
             weight: 4.0,
             tokens_per_minute: None
         }
+    );
+}
+
+#[test]
+fn the_example_of_the_guide_reads() {
+    let guide = include_str!("../../../../docs/guides/classes.md");
+    let (_, example) = guide.split_once("```toml").expect("an example");
+    let (example, _) = example.split_once("```").expect("its end");
+    let traffic = Traffic::parse(example, |name| Some(format!("the value of {name}"))).unwrap();
+    assert_eq!(
+        (
+            traffic.classes().len(),
+            traffic.tenants().len(),
+            traffic.keys().len()
+        ),
+        (4, 1, 2)
     );
 }
 

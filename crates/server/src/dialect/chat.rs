@@ -47,15 +47,17 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     shared.note_unknown(&request.unknown);
     let generation = &request.generation;
     let model = shared.served_name(generation.model.as_deref())?;
+    let placed = desk.place(generation.urgency, generation.delivery);
     let Admitted {
         request: sequence,
         parser,
         demand,
-    } = desk.admission().chat(&request)?;
+    } = desk.admission_of(&placed).chat(&request)?;
     let (mode, usage) = Mode::of(generation.delivery);
     let report = generation.report;
     let dialect = Chat {
-        identity: Identity::new("chatcmpl", generation.request_id.as_deref(), model, serving),
+        identity: Identity::new("chatcmpl", generation.request_id.as_deref(), model, serving)
+            .with_tier(placed.tier),
         usage,
         num_choices: generation.answers.num_kept,
         num_running: generation.answers.num_kept,
@@ -75,6 +77,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
             parser,
             matched_stop: generation.ending.matched_stop,
             demand,
+            placed,
         },
         dialect: Box::new(dialect),
         mode,

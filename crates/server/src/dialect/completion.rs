@@ -39,7 +39,8 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     shared.note_unknown(&request.unknown);
     let generation = &request.generation;
     let model = shared.served_name(generation.model.as_deref())?;
-    let requests = desk.admission().completion(&request)?;
+    let placed = desk.place(generation.urgency, generation.delivery);
+    let requests = desk.admission_of(&placed).completion(&request)?;
     let (mode, usage) = Mode::of(generation.delivery);
     let (report, answers) = (generation.report, generation.answers);
     let facts = |(prompt, sequence): (&Prompt, &engine::Request)| {
@@ -51,7 +52,8 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     };
     let num_choices = requests.len() * answers.num_kept;
     let dialect = Completion {
-        identity: Identity::new("cmpl", generation.request_id.as_deref(), model, serving),
+        identity: Identity::new("cmpl", generation.request_id.as_deref(), model, serving)
+            .with_tier(placed.tier),
         usage,
         num_answers: answers.num_kept,
         num_running: num_choices,
@@ -72,6 +74,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
             parser: OutputParser::default(),
             matched_stop: generation.ending.matched_stop,
             demand: Demand::of(generation.constraint.as_ref()),
+            placed,
         },
         dialect: Box::new(dialect),
         mode,

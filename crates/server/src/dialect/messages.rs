@@ -33,7 +33,9 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     let request = parse(body, Purpose::Answer, &shared.config.limits.request)?;
     shared.note_unknown(&request.unknown);
     let model = shared.served_name(request.generation.model.as_deref())?;
-    let admitted = desk.admission().chat(&request)?;
+    let generation = &request.generation;
+    let placed = desk.place(generation.urgency, generation.delivery);
+    let admitted = desk.admission_of(&placed).chat(&request)?;
     let (mode, _usage) = Mode::of(request.generation.delivery);
     let dialect = Messages {
         id: format!("msg_{}", Uuid::new_v4().simple()),
@@ -49,6 +51,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
             parser: admitted.parser,
             matched_stop: request.generation.ending.matched_stop,
             demand: admitted.demand,
+            placed,
         },
         dialect: Box::new(dialect),
         mode,

@@ -14,6 +14,7 @@ pub(crate) struct Meter {
     started: Option<Instant>,
     first_token: Option<Instant>,
     /// Longest of the choices that ended.
+    queued: Option<Duration>,
     prompt: Duration,
     predicted: Duration,
 }
@@ -31,6 +32,7 @@ impl Meter {
 
     /// A choice ended.
     pub fn ended(&mut self, times: &Times) {
+        self.queued = self.queued.max(Some(times.queued));
         self.prompt = self.prompt.max(times.prefill);
         self.predicted = self.predicted.max(times.decode);
     }
@@ -51,7 +53,10 @@ impl Meter {
 
     /// Of an answer whose choices have all ended.
     pub fn whole(&self, usage: Usage) -> Timings {
-        timings(usage, self.prompt, self.predicted)
+        Timings {
+            queue_ms: self.queued.map(|queued| queued.as_secs_f64() * 1e3),
+            ..timings(usage, self.prompt, self.predicted)
+        }
     }
 }
 
@@ -71,6 +76,7 @@ fn timings(usage: Usage, prompt: Duration, predicted: Duration) -> Timings {
         predicted_ms,
         predicted_per_token_ms: ratio(predicted_ms, predicted_n as f64),
         predicted_per_second: ratio(predicted_n as f64 * 1e3, predicted_ms),
+        queue_ms: None,
     }
 }
 
@@ -87,6 +93,7 @@ mod tests {
     fn rates_are_tokens_by_time_and_cached_tokens_are_told_apart() {
         let mut meter = Meter::default();
         let times = |prefill, decode| Times {
+            queued: Duration::from_millis(prefill / 2),
             prefill: Duration::from_millis(prefill),
             decode: Duration::from_millis(decode),
             ..Times::default()
@@ -99,6 +106,7 @@ mod tests {
             (10, 20, 50)
         );
         assert_eq!((told.prompt_ms, told.prompt_per_second), (40.0, 500.0));
+        assert_eq!(told.queue_ms, Some(20.0), "the longest wait");
         assert_eq!(
             (told.predicted_ms, told.predicted_per_second),
             (1000.0, 50.0)

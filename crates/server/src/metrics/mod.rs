@@ -193,7 +193,12 @@ impl Metrics {
         for reason in ["compiled", "refused"] {
             drop(self.compiled.get_or_create(&Reason { reason }));
         }
-        for reason in ["shutting_down", "engine_failed", "constraint_failed"] {
+        for reason in [
+            "shutting_down",
+            "engine_failed",
+            "constraint_failed",
+            "timeout",
+        ] {
             drop(self.broken.get_or_create(&Reason { reason }));
         }
     }

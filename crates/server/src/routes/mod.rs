@@ -29,6 +29,7 @@ use bytes::Bytes;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::dialect::to_json;
+use crate::enter::CLASS_HEADER;
 use crate::errors::Refusal;
 use crate::state::Shared;
 use crate::{auth, observe};
@@ -149,7 +150,11 @@ fn cors(allowed: &[String]) -> Option<CorsLayer> {
             |origin| HeaderValue::from_str(origin).expect("checked before the port is taken");
         AllowOrigin::list(allowed.iter().map(String::as_str).map(value))
     };
-    let exposed = [HeaderName::from_static("x-request-id"), header::RETRY_AFTER];
+    let exposed = [
+        HeaderName::from_static("x-request-id"),
+        CLASS_HEADER,
+        header::RETRY_AFTER,
+    ];
     let layer = CorsLayer::new()
         .allow_origin(origins)
         .allow_methods([

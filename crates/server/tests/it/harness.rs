@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use engine::{EngineLimits, PrefixCache};
 use formats::gguf::Gguf;
 use serde_json::{Value, json};
+use server::class::Traffic;
 use server::{
     ApiKeys, Limits, LoadedModel, ModelFacts, Outcome, Phase, SamplingDefaults, ServeError, Server,
     ServerConfig, ShutdownHandle, Signals,
@@ -57,6 +58,12 @@ impl Setup {
         }
     }
 
+    /// Classes, tenants and keys as `fulcrum.toml` has them; the keys' digests are told by name.
+    pub fn with_traffic(mut self, text: &str) -> Setup {
+        self.config.traffic = Traffic::parse(text, |name| Some(format!("sk-{name}"))).unwrap();
+        self
+    }
+
     pub fn with_keys(mut self, keys: &[&str]) -> Setup {
         self.config.api_keys = ApiKeys::new(keys.iter().copied()).unwrap();
         self
@@ -90,6 +97,7 @@ pub fn config() -> ServerConfig {
         address: "127.0.0.1:0".parse().unwrap(),
         served_names: vec![MODEL.to_owned(), ALIAS.to_owned()],
         api_keys: ApiKeys::none(),
+        traffic: Traffic::standard(),
         allowed_origins: Vec::new(),
         drain_limit: Duration::from_secs(20),
         num_http_threads: 2,

@@ -6,6 +6,7 @@ mod script; // the model
 
 mod auth;
 mod cancellation;
+mod classes;
 mod completions;
 mod echo;
 

@@ -60,7 +60,8 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     let (chat, terms) = request.into_chat(&items, limits)?;
     shared.note_unknown(&chat.unknown);
     let model = shared.served_name(chat.generation.model.as_deref())?;
-    let admitted = desk.admission().chat(&chat)?;
+    let placed = desk.place(chat.generation.urgency, chat.generation.delivery);
+    let admitted = desk.admission_of(&placed).chat(&chat)?;
     let num_earlier = items.len();
     items.extend(terms.input.iter().cloned().map(with_id));
     let subject = Subject {
@@ -69,6 +70,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         model: model.to_owned(),
         temperature: told(admitted.request.sampling.temperature),
         top_p: told(admitted.request.sampling.top_p),
+        service_tier: placed.tier.unwrap_or("default"),
     };
     let status = match terms.attendance {
         Attendance::Attended => Status::InProgress,
@@ -93,6 +95,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
             parser: admitted.parser,
             matched_stop: chat.generation.ending.matched_stop,
             demand: admitted.demand,
+            placed,
         },
         dialect,
         mode,
