@@ -205,6 +205,8 @@ impl Answer {
     pub(crate) fn start(&mut self, num_cached: usize, at: Instant) {
         self.usage.num_cached = num_cached as u32;
         self.clock.started = Some(at);
+        let num_told = num_cached as u32;
+        self.sender.witness(|witness| witness.started(num_told, at));
         self.sender.post(Event::Started {
             num_cached: num_cached as u32,
         });
@@ -219,12 +221,20 @@ impl Answer {
         if !self.is_parked {
             self.is_parked = true;
             self.num_preemptions += 1;
+            self.sender
+                .witness(|witness| witness.parked(Instant::now()));
         }
     }
 
-    /// It is computed again.
+    /// A step computes some of it, again if it was parked.
     pub(crate) fn resume(&mut self) {
-        self.is_parked = false;
+        let was_parked = std::mem::take(&mut self.is_parked);
+        self.sender.witness(|witness| {
+            if was_parked {
+                witness.resumed(Instant::now());
+            }
+            witness.stepped();
+        });
     }
 
     /// Whether the rows of its prompt are wanted.
@@ -349,6 +359,7 @@ impl Answer {
             self.logprob_sum += f64::from(logprobs.logprob);
         }
         self.chooser.record(token);
+        self.sender.witness(|witness| witness.token(at));
         let (text, end) = self.push(token, vocabulary);
         let is_used_up = self.usage.num_completion >= self.stop.max_tokens;
         Accepted {
@@ -433,6 +444,9 @@ impl Answer {
             num_preemptions: self.num_preemptions,
             ..self.clock.times(at)
         };
+        let usage = self.usage;
+        self.sender
+            .witness(|witness| witness.ended(&reason, usage, at));
         observer.finished(&RequestFacts {
             reason: reason.clone(),
             usage: self.usage,

@@ -20,19 +20,29 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::inbox::Inbox;
-use crate::request::{Event, FinishReason, Finished, Times, Usage};
+use crate::request::{Event, FinishReason, Finished, Times, Usage, Witness};
 
 /// Unread events from which on texts are joined. A reader this far behind is not waiting for
 /// single tokens any more.
 const NUM_UNREAD_MAX: usize = 32;
 
 /// Both ends of a new mailbox. Dropping the reader's end rings at `inbox`.
+#[cfg(test)]
 pub(crate) fn mailbox(inbox: Arc<Inbox>) -> (Sender, EventStream) {
+    watched_mailbox(inbox, None)
+}
+
+/// The same, with somebody else who hears of the answer.
+pub(crate) fn watched_mailbox(
+    inbox: Arc<Inbox>,
+    witness: Option<Arc<dyn Witness>>,
+) -> (Sender, EventStream) {
     let mailbox = Arc::new(Mailbox::default());
     (
         Sender {
             mailbox: Arc::clone(&mailbox),
             is_finished: false,
+            witness,
         },
         EventStream { mailbox, inbox },
     )
@@ -106,9 +116,18 @@ impl State {
 pub(crate) struct Sender {
     mailbox: Arc<Mailbox>,
     is_finished: bool,
+    /// Hears of the answer besides its reader.
+    witness: Option<Arc<dyn Witness>>,
 }
 
 impl Sender {
+    /// Tells the witness, if there is one.
+    pub(crate) fn witness(&self, tell: impl FnOnce(&dyn Witness)) {
+        if let Some(witness) = &self.witness {
+            tell(&**witness);
+        }
+    }
+
     /// Whether nobody reads any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.mailbox.is_abandoned.load(Ordering::Acquire)

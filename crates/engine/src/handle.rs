@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::choose::leave_nothing;
-use crate::events::{EventStream, mailbox};
+use crate::events::{EventStream, watched_mailbox};
 use crate::inbox::{Inbox, Submission};
-use crate::request::{AdmitError, EmbedRequest, Pooling, Request};
+use crate::request::{AdmitError, EmbedRequest, Pooling, Request, Witness};
 use crate::stats::Stats;
 
 /// Hands requests to the engine thread. Cheap to clone. When the last clone is dropped, the
@@ -77,7 +77,21 @@ impl EngineHandle {
         request: Request,
         num_answers: NonZeroU32,
     ) -> Result<Vec<EventStream>, AdmitError> {
-        self.hand_over(request, num_answers, None)
+        self.hand_over(request, num_answers, None, |_| None)
+    }
+
+    /// As [`EngineHandle::submit_group`]; `witness` makes a witness for each answer, by its place.
+    ///
+    /// # Errors
+    ///
+    /// What [`AdmitError`] lists; nothing was then taken, and the witnesses hear nothing.
+    pub fn submit_group_watched(
+        &self,
+        request: Request,
+        num_answers: NonZeroU32,
+        mut witness: impl FnMut(u32) -> Arc<dyn Witness>,
+    ) -> Result<Vec<EventStream>, AdmitError> {
+        self.hand_over(request, num_answers, None, |idx| Some(witness(idx)))
     }
 
     /// Queues a prompt to be embedded; never blocks. Its stream tells `Started`, one
@@ -87,9 +101,31 @@ impl EngineHandle {
     ///
     /// What [`AdmitError`] lists; the request was then not taken.
     pub fn embed(&self, request: EmbedRequest) -> Result<EventStream, AdmitError> {
+        self.hand_over_embed(request, None)
+    }
+
+    /// As [`EngineHandle::embed`], with a witness.
+    ///
+    /// # Errors
+    ///
+    /// What [`AdmitError`] lists; nothing was then taken, and the witness hears nothing.
+    pub fn embed_watched(
+        &self,
+        request: EmbedRequest,
+        witness: Arc<dyn Witness>,
+    ) -> Result<EventStream, AdmitError> {
+        self.hand_over_embed(request, Some(witness))
+    }
+
+    fn hand_over_embed(
+        &self,
+        request: EmbedRequest,
+        mut witness: Option<Arc<dyn Witness>>,
+    ) -> Result<EventStream, AdmitError> {
         let pooling = request.pooling;
         let request = request.into_request();
-        let mut streams = self.hand_over(request, NonZeroU32::MIN, Some(pooling))?;
+        let mut streams =
+            self.hand_over(request, NonZeroU32::MIN, Some(pooling), |_| witness.take())?;
         Ok(streams.pop().expect("one prompt, one stream"))
     }
 
@@ -98,10 +134,11 @@ impl EngineHandle {
         request: Request,
         num_answers: NonZeroU32,
         pooling: Option<Pooling>,
+        mut witness: impl FnMut(u32) -> Option<Arc<dyn Witness>>,
     ) -> Result<Vec<EventStream>, AdmitError> {
         self.door.fit.check(&request, num_answers)?;
         let (senders, streams) = (0..num_answers.get())
-            .map(|_| mailbox(Arc::clone(&self.door.inbox)))
+            .map(|idx| watched_mailbox(Arc::clone(&self.door.inbox), witness(idx)))
             .unzip();
         let submission = Submission {
             request,

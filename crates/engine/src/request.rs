@@ -279,6 +279,26 @@ pub struct Times {
     pub num_preemptions: u32,
 }
 
+/// Hears, on the engine thread and with its times, what happens to one answer; must return in
+/// microseconds and never block. What every answer's observer hears is [`crate::Observer`]'s.
+///
+/// An answer that the engine was never given, or that a dying engine drops, is heard of no further: then
+/// its witness is dropped without [`Witness::ended`].
+pub trait Witness: std::fmt::Debug + Send + Sync {
+    /// The first step that computes some of it begins. Not told of an answer that ends before.
+    fn started(&self, num_cached: u32, at: Instant);
+    /// It takes part in a step, the first included.
+    fn stepped(&self);
+    /// Its blocks were taken away; it waits for others.
+    fn parked(&self, at: Instant);
+    /// It is computed again.
+    fn resumed(&self, at: Instant);
+    /// It has one more token.
+    fn token(&self, at: Instant);
+    /// It ended.
+    fn ended(&self, reason: &FinishReason, usage: Usage, at: Instant);
+}
+
 /// Whose fault an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {

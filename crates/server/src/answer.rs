@@ -217,8 +217,7 @@ pub(crate) async fn respond(
     } = prepared;
     demand::meet(shared, serving, &mut ask).await?;
     let answers = ask.answers;
-    let choices =
-        Choices::submit(shared, serving, ask).map_err(|error| refused_by_engine(shared, &error))?;
+    let choices = Choices::submit(shared, serving, ask)?;
     match mode {
         Mode::Whole => whole::respond(shared, dialect, choices, answers).await,
         Mode::Stream => Ok(stream::respond(shared, dialect, choices)),

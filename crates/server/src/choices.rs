@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use api::answer::{FinishReason, StopReason, Usage};
 use api::params::MatchedStop;
-use engine::{AdmitError, Event, EventStream, Finished, StopCause, Times, TokenLogprobs};
+use engine::{Event, EventStream, Finished, StopCause, Times, TokenLogprobs, Witness};
 use futures_core::Stream;
 use text::{SpecialText, TokenId};
 use tokio::time::Sleep;
@@ -155,11 +155,7 @@ impl Drop for Choices {
 
 impl Choices {
     /// Hands all requests to the engine, or none. The answers to one prompt stand together.
-    pub fn submit(
-        shared: &Shared,
-        serving: &Arc<Serving>,
-        ask: Ask,
-    ) -> Result<Choices, AdmitError> {
+    pub fn submit(shared: &Shared, serving: &Arc<Serving>, ask: Ask) -> Result<Choices, Refusal> {
         let Ask {
             requests,
             answers,
@@ -173,31 +169,37 @@ impl Choices {
             .ok()
             .and_then(NonZeroU32::new);
         let num_answers = num_answers.expect("the API bounds it, and it is at least 1");
-        let mut choices = Vec::with_capacity(requests.len() * answers.num_made);
-        // On the first refusal the earlier ones are dropped, and so cancelled.
-        for request in requests {
-            let num_prompt = request.prompt.len() as u64;
-            let scores = request.logprobs.prompt.is_some();
-            let streams = serving.engine.submit_group(request, num_answers)?;
-            placed.charge(num_prompt);
-            for (answer_idx, events) in streams.into_iter().enumerate() {
-                shared.metrics.arrived();
-                choices.push(Choice {
-                    events: Some(events),
-                    parser: parser.clone(),
-                    prompt: match (scores, answer_idx) {
-                        (false, _) => PromptScores::Done,
-                        (true, 0) => PromptScores::Own,
-                        (true, _) => PromptScores::Awaited,
-                    },
-                    ended: None,
-                    num_prompt: if answer_idx == 0 { num_prompt } else { 0 },
-                    num_cached: 0,
-                    num_completion: 0,
-                    num_reasoning: 0,
-                });
+        let num_choices = requests.len() * answers.num_made;
+        let choices = placed.queue(shared, serving, num_choices, |watch| {
+            let mut choices = Vec::with_capacity(num_choices);
+            // On the first refusal the earlier ones are dropped, and so cancelled.
+            for request in requests {
+                let num_prompt = request.prompt.len() as u64;
+                let scores = request.logprobs.prompt.is_some();
+                let witness = |_| watch() as Arc<dyn Witness>;
+                let engine = &serving.engine;
+                let streams = engine.submit_group_watched(request, num_answers, witness)?;
+                placed.charge(num_prompt);
+                for (answer_idx, events) in streams.into_iter().enumerate() {
+                    shared.metrics.arrived();
+                    choices.push(Choice {
+                        events: Some(events),
+                        parser: parser.clone(),
+                        prompt: match (scores, answer_idx) {
+                            (false, _) => PromptScores::Done,
+                            (true, 0) => PromptScores::Own,
+                            (true, _) => PromptScores::Awaited,
+                        },
+                        ended: None,
+                        num_prompt: if answer_idx == 0 { num_prompt } else { 0 },
+                        num_cached: 0,
+                        num_completion: 0,
+                        num_reasoning: 0,
+                    });
+                }
             }
-        }
+            Ok(choices)
+        })?;
         Ok(Choices {
             serving: Arc::clone(serving),
             matched_stop,

@@ -19,15 +19,16 @@ use api::embeddings::{
 use api::params::Delivery;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use engine::{EmbedRequest, Event, EventStream, Fault, FinishReason};
+use engine::{EmbedRequest, Event, EventStream, FinishReason};
 use futures_core::Stream;
 use text::{SpecialText, TokenId};
 
 use crate::admit::Admission;
-use crate::answer::{Desk, refused_by_engine};
+use crate::answer::Desk;
 use crate::enter::Placed;
 use crate::errors::Refusal;
 use crate::state::{Serving, Shared};
+use crate::watch::Watch;
 
 /// A request with everything decided.
 pub(crate) struct Prepared {
@@ -135,7 +136,7 @@ pub(crate) async fn respond(
     let due = placed.time_left(Instant::now());
     let mut due = std::pin::pin!(until(due));
     loop {
-        work.top_up(shared, serving)?;
+        work.top_up(shared, serving, &placed)?;
         let next = tokio::select! {
             next = std::future::poll_fn(|context| work.poll_next(context)) => next,
             () = cut.cancelled() => return Err(cut_off(shared)),
@@ -199,32 +200,41 @@ struct Work {
 impl Work {
     /// Hands over as many as may be at the engine at once. A full queue is no error while some of them
     /// are there: their ends make room, or show that there is none.
-    fn top_up(&mut self, shared: &Shared, serving: &Serving) -> Result<(), Refusal> {
+    fn top_up(
+        &mut self,
+        shared: &Shared,
+        serving: &Serving,
+        placed: &Placed,
+    ) -> Result<(), Refusal> {
         let num_at_once = serving.facts.engine_limits.num_sequences_max;
         while self.running.len() < num_at_once {
             let Some((index, request)) = self.waiting.pop_front() else {
                 break;
             };
-            match serving.engine.embed(request.clone()) {
+            let submit = |watch: &dyn Fn() -> Arc<Watch>| {
+                serving.engine.embed_watched(request.clone(), watch())
+            };
+            match placed.queue(shared, serving, 1, submit) {
                 Ok(events) => {
                     shared.metrics.arrived();
                     self.running.push((index, events));
                 }
-                Err(error) if self.may_wait(&error) => {
+                Err(refusal) if self.may_wait(&refusal) => {
                     self.waiting.push_front((index, request));
                     break;
                 }
-                Err(error) => {
-                    let refusal = refused_by_engine(shared, &error);
-                    return Err(refusal.renamed(|_| "input".to_owned()));
-                }
+                Err(refusal) => return Err(refusal.renamed(|_| "input".to_owned())),
             }
         }
         Ok(())
     }
 
-    fn may_wait(&self, error: &engine::AdmitError) -> bool {
-        matches!(error.fault(), Fault::Load { .. }) && !self.running.is_empty()
+    fn may_wait(&self, refusal: &Refusal) -> bool {
+        let is_full = matches!(
+            refusal,
+            Refusal::QueueFull { .. } | Refusal::ClassQueueFull { .. }
+        );
+        is_full && !self.running.is_empty()
     }
 
     /// The next event of any input; `None` when nothing runs. An input has left once its end was told.

@@ -14,10 +14,13 @@ use api::params::Delivery;
 use api::urgency::{ServiceTier, Urgency};
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderName, HeaderValue};
+use engine::AdmitError;
 
-use crate::class::{Body, Caller, Class, KeyId, Lease, NotEntered, Standing, Wishes};
+use crate::answer::refused_by_engine;
+use crate::class::{Body, Caller, Class, ClassId, KeyId, Lease, NotEntered, Slo, Standing, Wishes};
 use crate::errors::Refusal;
-use crate::state::Shared;
+use crate::state::{Serving, Shared};
+use crate::watch::Watch;
 
 /// The class of a request and what decided it.
 pub(crate) const CLASS_HEADER: HeaderName = HeaderName::from_static("x-fulcrum-class");
@@ -28,12 +31,17 @@ pub(crate) struct CallerKey(pub Option<KeyId>);
 
 /// Where whoever answers finds the class, once it is decided; travels with the request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told(Arc<OnceLock<HeaderValue>>);
+pub(crate) struct Told(Arc<OnceLock<(ClassId, HeaderValue)>>);
 
 impl Told {
     /// The header's value, if a class was decided.
     pub fn header(&self) -> Option<HeaderValue> {
-        self.0.get().cloned()
+        self.0.get().map(|(_, header)| header.clone())
+    }
+
+    /// It.
+    pub fn class(&self) -> Option<ClassId> {
+        self.0.get().map(|(class, _)| *class)
     }
 }
 
@@ -102,7 +110,8 @@ impl Entrance {
         let decision = traffic.decide(caller, &self.wishes, body);
         let header = HeaderValue::try_from(decision.header(traffic));
         // Names are plain by the configuration's rule. A request is placed once.
-        let _ = self.told.0.set(header.expect("names of classes are plain"));
+        let header = header.expect("names of classes are plain");
+        let _ = self.told.0.set((decision.class, header));
         let class = traffic.class(decision.class);
         let tier = |asked: ServiceTier| decision.told_tier(traffic, asked);
         Placed {
@@ -119,6 +128,42 @@ impl Placed {
     /// Its class.
     pub fn class<'s>(&self, shared: &'s Shared) -> &'s Class {
         shared.config.traffic.class(self.standing.class)
+    }
+
+    /// Hands `num_new` answers to the engine, unless as many of its class wait already as may. `submit`
+    /// gets a maker of watches.
+    pub fn queue<T>(
+        &self,
+        shared: &Shared,
+        serving: &Serving,
+        num_new: usize,
+        submit: impl FnOnce(&dyn Fn() -> Arc<Watch>) -> Result<T, AdmitError>,
+    ) -> Result<T, Refusal> {
+        let class = self.class(shared);
+        let books = shared.metrics.class(self.standing.class);
+        let door = books.door();
+        let num_waiting = books.num_waiting();
+        // More at once than may wait would hear "try again" for ever, so they are taken when no other
+        // waits; and who can start at once does not wait.
+        let is_full = |bound| num_waiting > 0 && num_waiting + num_new > bound;
+        if class.queue_max.is_some_and(is_full) && serving.is_busy() {
+            return Err(Refusal::ClassQueueFull {
+                class: class.name.clone(),
+                retry_after: shared.config.limits.retry_after,
+            });
+        }
+        let targets = Slo {
+            ttft_p95: self.standing.ttft,
+            itl_p99: self.standing.itl,
+            deadline: class.slo.deadline,
+        };
+        let watch = || {
+            let watch = Watch::new(books, targets, self.arrived, Instant::now());
+            Arc::new(watch)
+        };
+        let taken = submit(&watch);
+        drop(door);
+        taken.map_err(|error| refused_by_engine(shared, &error))
     }
 
     /// Takes tokens from its tenant's bucket.

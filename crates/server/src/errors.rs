@@ -87,6 +87,12 @@ pub(crate) enum Refusal {
     /// The tenant used the tokens it may use for now.
     #[error("this tenant has used its tokens per minute")]
     TenantOverShare { retry_after: Duration },
+    /// As many requests of the class wait as may.
+    #[error("too many requests of the class {class} wait already")]
+    ClassQueueFull {
+        class: String,
+        retry_after: Duration,
+    },
     /// The request's time is over, by its own `timeout` or its class's.
     #[error("the answer was not complete within {} s", timeout.as_secs_f64())]
     TimedOut { timeout: Duration },
@@ -153,7 +159,9 @@ impl Refusal {
             | Refusal::Loading { .. }
             | Refusal::Draining { .. }
             | Refusal::CutOff { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::TenantOverShare { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::TenantOverShare { .. } | Refusal::ClassQueueFull { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Refusal::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
             Refusal::EngineFailed | Refusal::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -217,6 +225,7 @@ impl Refusal {
             Refusal::OutOfConstraint { .. } => "constraint_failed",
             Refusal::QueueFull { .. } => "queue_full",
             Refusal::TenantOverShare { .. } => "tenant_over_share",
+            Refusal::ClassQueueFull { .. } => "class_queue_full",
             Refusal::TimedOut { .. } => "timeout",
             Refusal::BodiesFull { .. } => "bodies_full",
             Refusal::BackgroundFull { .. } => "background_full",
@@ -251,6 +260,7 @@ impl Refusal {
         "constraint_failed",
         "queue_full",
         "tenant_over_share",
+        "class_queue_full",
         "timeout",
         "bodies_full",
         "background_full",
@@ -277,6 +287,7 @@ impl Refusal {
         match self {
             Refusal::QueueFull { retry_after, .. }
             | Refusal::TenantOverShare { retry_after }
+            | Refusal::ClassQueueFull { retry_after, .. }
             | Refusal::BodiesFull { retry_after }
             | Refusal::BackgroundFull { retry_after }
             | Refusal::CompilersFull { retry_after }
@@ -408,6 +419,10 @@ mod tests {
                 retry_after,
             },
             Refusal::TenantOverShare { retry_after },
+            Refusal::ClassQueueFull {
+                class: text(),
+                retry_after,
+            },
             Refusal::TimedOut {
                 timeout: retry_after,
             },

@@ -22,6 +22,8 @@ mod enter; // who asks, and how urgently
 
 mod admit; // every parameter against the model; the engine's request
 mod answer; // submit, then stream or collect
+mod watch; // where an answer's time goes, and what its class promised
+
 mod choices; // the engine's events, joined; dropping them cancels
 mod embed; // inputs to vectors
 mod parse; // what the text of an answer consists of

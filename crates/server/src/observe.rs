@@ -14,9 +14,11 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use crate::class::ClassId;
 use crate::dialect::to_json;
 use crate::enter::{CLASS_HEADER, Told};
 use crate::errors::{Refusal, Refused};
+use crate::metrics::Outcome;
 use crate::state::Shared;
 use crate::unread::Unread;
 
@@ -61,7 +63,7 @@ pub(crate) async fn observe(
             unread.discard(&limits).await;
         }
     }
-    seen.answered(&response);
+    seen.answered(&response, told.class());
     if speaks_anthropic {
         response = in_anthropic_words(response, &id);
     }
@@ -139,12 +141,17 @@ struct Seen {
 }
 
 impl Seen {
-    fn answered(mut self, response: &Response) {
+    fn answered(mut self, response: &Response, class: Option<ClassId>) {
         self.counted = true;
         let refused = response.extensions().get::<Refused>();
         match refused {
             Some(Refused(refusal)) if refusal.came_later() => self.shared.metrics.broken(refusal),
-            Some(Refused(refusal)) => self.shared.metrics.rejected(refusal),
+            Some(Refused(refusal)) => {
+                self.shared.metrics.rejected(refusal);
+                if let Some(class) = class {
+                    self.shared.metrics.class(class).ended(Outcome::Refused);
+                }
+            }
             None => {}
         }
         self.count(response.status());

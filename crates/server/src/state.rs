@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -69,7 +70,7 @@ impl Shared {
         Shared {
             keys: config.api_keys.with_named(config.traffic.keys()),
             tenants: Tenants::new(&config.traffic, Instant::now()),
-            metrics: Metrics::new(&config.served_names[0]),
+            metrics: Metrics::new(&config.served_names[0], &config.traffic),
             body_bytes: Arc::new(Semaphore::new(limits.bodies_bytes_max)),
             preparing: Arc::new(Semaphore::new(limits.num_preparing_max)),
             kept: Kept::new(limits),
@@ -202,6 +203,13 @@ impl Serving {
             created: unix_seconds(),
             token_bytes_max,
         }
+    }
+
+    /// Whether one more sequence would have to wait for a place.
+    pub fn is_busy(&self) -> bool {
+        let stats = self.engine.stats();
+        let num_there = stats.num_running.load(Relaxed) + stats.num_waiting.load(Relaxed);
+        num_there >= self.facts.engine_limits.num_sequences_max as u64
     }
 
     /// Longest sequence that can ever run, prompt and answer together: the context, or the

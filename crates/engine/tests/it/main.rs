@@ -25,6 +25,9 @@ mod groups;
 // What a request allows, and the names of control tokens.
 mod rules;
 
+// Who hears of one answer.
+mod witness;
+
 // Too little memory.
 mod pressure;
 

@@ -12,12 +12,14 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::ENGINE;
+use super::{ClassBooks, ENGINE};
 use crate::config::ModelFacts;
 
 /// The collector.
 pub(super) struct Gauges {
     model_name: String,
+    /// Classes whose requests nobody waits for.
+    unattended: Vec<Arc<ClassBooks>>,
     shown: OnceLock<Shown>,
 }
 
@@ -38,9 +40,10 @@ impl fmt::Debug for Gauges {
 }
 
 impl Gauges {
-    pub fn new(model_name: &str) -> Gauges {
+    pub fn new(model_name: &str, unattended: Vec<Arc<ClassBooks>>) -> Gauges {
         Gauges {
             model_name: model_name.to_owned(),
+            unattended,
             shown: OnceLock::new(),
         }
     }
@@ -100,7 +103,7 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let reading = self.shown.get().map(Shown::read).unwrap_or_default();
+        let reading = self.reading();
         let mut gauge = |name: &str, help: &str, value: f64| {
             self.write(&mut encoder, (name, help), &[(vec![], value)])
         };
@@ -111,7 +114,7 @@ impl Collector for Gauges {
         )?;
         gauge(
             "vllm:num_requests_waiting",
-            "Requests queued",
+            "Requests queued, but for those of batch",
             reading.num_waiting as f64,
         )?;
         gauge(
@@ -162,6 +165,15 @@ impl Collector for Gauges {
 }
 
 impl Gauges {
+    fn reading(&self) -> Reading {
+        let reading = self.shown.get().map(Shown::read).unwrap_or_default();
+        let num_unattended: usize = self.unattended.iter().map(|it| it.num_waiting()).sum();
+        Reading {
+            num_waiting: reading.num_waiting.saturating_sub(num_unattended as u64),
+            ..reading
+        }
+    }
+
     fn by_reason(&self, encoder: &mut DescriptorEncoder<'_>, reading: &Reading) -> fmt::Result {
         let head = (
             "vllm:num_requests_waiting_by_reason",

@@ -11,9 +11,11 @@
 //! `docs/reference/metrics.md` explains every family; a test keeps it complete.
 
 mod buckets;
+mod classes;
 mod gauges;
 mod observer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -24,16 +26,20 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::class::{ClassId, Traffic};
 use crate::errors::{QueueBound, Refusal};
 use crate::state::Serving;
 
+pub(crate) use classes::{Cause, ClassBooks, Outcome, Target};
 pub(crate) use observer::EngineObserver;
 
 /// Everything that is counted. Cheap to clone the parts of; one per server.
 pub(crate) struct Metrics {
     registry: Registry,
     pub(crate) engine: EngineMetrics,
-    gauges: std::sync::Arc<gauges::Gauges>,
+    /// By class.
+    classes: Vec<Arc<ClassBooks>>,
+    gauges: Arc<gauges::Gauges>,
     arrived: Counter,
     rejected: Family<Reason, Counter>,
     admission_rejected: Family<Reason, Counter>,
@@ -107,9 +113,8 @@ pub(crate) struct EngineMetrics {
 }
 
 impl Metrics {
-    pub fn new(model_name: &str) -> Metrics {
+    pub fn new(model_name: &str, traffic: &Traffic) -> Metrics {
         let engine = EngineMetrics::new();
-        let gauges = std::sync::Arc::new(gauges::Gauges::new(model_name));
         let mut registry = Registry::default();
         let labels = [
             ("model_name", model_name.to_owned()),
@@ -118,6 +123,11 @@ impl Metrics {
         let labels = labels.map(|(key, value)| (key.into(), value.into()));
         let per_model = registry.sub_registry_with_labels(labels.into_iter());
         engine.register(per_model);
+        let names = traffic.classes().iter().map(|class| class.name.as_str());
+        let classes = classes::books(names, per_model);
+        // Autoscalers count who waits; those of batch wait for idle machines, not for more of them.
+        let unattended = classes[usize::from(traffic.batch().0)..].to_vec();
+        let gauges = Arc::new(gauges::Gauges::new(model_name, unattended));
         let mut metrics = Metrics {
             arrived: Counter::default(),
             rejected: Family::default(),
@@ -131,6 +141,7 @@ impl Metrics {
             body_bytes: Gauge::default(),
             registry,
             engine,
+            classes,
             gauges,
         };
         metrics.register_http();
@@ -182,7 +193,7 @@ impl Metrics {
         );
         let body_bytes = "Bytes of request bodies being read or prepared";
         registry.register("fulcrum_body_bytes", body_bytes, self.body_bytes.clone());
-        registry.register_collector(Box::new(std::sync::Arc::clone(&self.gauges)));
+        registry.register_collector(Box::new(Arc::clone(&self.gauges)));
         // Series that are there from the start can be watched for their first step.
         for code in Refusal::CODES {
             drop(self.rejected.get_or_create(&Reason { reason: code }));
@@ -203,6 +214,15 @@ impl Metrics {
         }
     }
 
+    /// The books of a class.
+    ///
+    /// # Panics
+    ///
+    /// If it is of another configuration.
+    pub fn class(&self, id: ClassId) -> &Arc<ClassBooks> {
+        &self.classes[usize::from(id.0)]
+    }
+
     /// The exposition, in the classic text format.
     pub fn render(&self, body_bytes: usize) -> String {
         self.body_bytes
@@ -215,10 +235,8 @@ impl Metrics {
 
     /// From now on gauges show this engine.
     pub fn engine_started(&self, serving: &Serving) {
-        self.gauges.show(
-            std::sync::Arc::clone(serving.engine.stats()),
-            serving.facts.clone(),
-        );
+        self.gauges
+            .show(Arc::clone(serving.engine.stats()), serving.facts.clone());
     }
 
     /// The engine took a sequence.

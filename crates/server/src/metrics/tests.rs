@@ -17,6 +17,10 @@ fn value(text: &str, series: &str) -> f64 {
     found[0].parse().unwrap()
 }
 
+fn metrics(model_name: &str) -> Metrics {
+    Metrics::new(model_name, &Traffic::standard())
+}
+
 const MODEL: &str = "{model_name=\"m\",engine=\"0\"}";
 
 fn finished(reason: FinishReason) -> RequestFacts {
@@ -40,7 +44,7 @@ fn finished(reason: FinishReason) -> RequestFacts {
 
 #[test]
 fn every_family_is_typed_once_and_no_name_ends_in_total_twice() {
-    let text = Metrics::new("m").render(0);
+    let text = metrics("m").render(0);
     let mut names = BTreeSet::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let name = line.split(' ').next().unwrap();
@@ -52,7 +56,7 @@ fn every_family_is_typed_once_and_no_name_ends_in_total_twice() {
 
 #[test]
 fn what_the_engine_tells_is_what_is_exported() {
-    let metrics = Metrics::new("m");
+    let metrics = metrics("m");
     let mut observer = EngineObserver::new(metrics.engine.clone());
     observer.step(&StepFacts {
         duration: Duration::from_millis(3),
@@ -102,7 +106,7 @@ fn what_the_engine_tells_is_what_is_exported() {
 
 #[test]
 fn gauges_are_zero_before_there_is_an_engine() {
-    let text = Metrics::new("m").render(0);
+    let text = metrics("m").render(0);
     for name in [
         "vllm:num_requests_running",
         "vllm:num_requests_waiting",
@@ -115,7 +119,7 @@ fn gauges_are_zero_before_there_is_an_engine() {
 
 #[test]
 fn an_operators_model_name_cannot_break_the_exposition() {
-    let text = Metrics::new("a\"b\\c\nd").render(0);
+    let text = metrics("a\"b\\c\nd").render(0);
     assert!(
         text.contains(r#"{model_name="a\"b\\c\nd",engine="0"}"#),
         "{text}"
@@ -133,9 +137,11 @@ fn the_reference_page_lists_every_family_and_no_other() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
         .collect();
-    let metrics = Metrics::new("m");
+    let metrics = metrics("m");
     // The families whose series come with the first request of their kind.
     metrics.http_request("/livez", StatusCode::OK, Duration::ZERO);
+    let (second, late) = (Duration::from_secs(1), Some(Duration::ZERO));
+    metrics.classes[0].judge(Target::Ttft, second, late, Cause::Queue);
     let text = metrics.render(0);
     let exported: BTreeSet<&str> = text
         .lines()

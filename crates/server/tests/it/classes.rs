@@ -286,3 +286,63 @@ fn the_wait_in_the_queue_is_told_among_the_timings() {
         "{answer}"
     );
 }
+
+#[test]
+fn what_waits_in_batch_is_no_reason_for_more_machines() {
+    let mut setup = Setup::new();
+    setup.model.limits.num_sequences_max = 1;
+    let running = setup.start();
+    running.gate.allow(Some(1));
+    let ask = |tier: &str| {
+        let mut body = chat();
+        body["service_tier"] = tier.into();
+        running.stream("/v1/chat/completions", &body)
+    };
+    let mut taken = vec![ask("priority")];
+    running.until("vllm:num_requests_running", 1.0);
+    taken.extend([ask("batch"), ask("batch"), ask("priority")]);
+    let labels = "{model_name=\"tiny\",engine=\"0\",class=";
+    running.until(&format!("fulcrum_class_waiting{labels}\"batch\""), 2.0);
+    running.until(
+        &format!("fulcrum_class_waiting{labels}\"interactive\""),
+        1.0,
+    );
+    running.until("vllm:num_requests_waiting{", 1.0);
+    running.gate.allow(None);
+    for events in taken {
+        assert_eq!(events.all().last(), Some(&Frame::Done));
+    }
+    let completed = |class: &str| {
+        running.metric(&format!(
+            "fulcrum_class_requests_total{labels}\"{class}\",outcome=\"completed\""
+        ))
+    };
+    assert_eq!((completed("interactive"), completed("batch")), (2.0, 2.0));
+    let firsts = format!("fulcrum_class_ttft_seconds_count{labels}\"batch\"");
+    assert_eq!(running.metric(&firsts), 2.0);
+    let gaps = running.metric(&format!("fulcrum_class_itl_seconds_count{labels}\"batch\""));
+    assert_eq!(gaps, 2.0 * 26.0, "27 tokens each, the end among them");
+}
+
+#[test]
+fn a_class_whose_queue_is_full_refuses_and_the_others_do_not() {
+    let mut setup = Setup::new().with_traffic("[class.batch]\nqueue_max = 2");
+    setup.model.limits.num_sequences_max = 1;
+    let running = setup.start();
+    running.gate.allow(Some(1));
+    let mut body = chat();
+    let _first = running.stream("/v1/chat/completions", &body);
+    running.until("vllm:num_requests_running", 1.0);
+    body["service_tier"] = "batch".into();
+    let _waiting: Vec<_> = (0..2)
+        .map(|_| running.stream("/v1/chat/completions", &body))
+        .collect();
+    let reply = running.post("/v1/chat/completions", &body);
+    assert_eq!(class(&reply), Some("batch; reason=\"service_tier\""));
+    assert!(reply.header("retry-after").is_some());
+    let (status, _, code) = refusal(reply);
+    assert_eq!((status, &*code), (429, "class_queue_full"));
+    body["service_tier"] = "flex".into();
+    let _other = running.stream("/v1/chat/completions", &body);
+    running.gate.allow(None);
+}

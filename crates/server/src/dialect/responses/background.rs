@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::Responses;
-use crate::answer::{Ask, refused_by_engine};
+use crate::answer::Ask;
 use crate::choices::{Choices, Happening};
 use crate::dialect::{Dialect, to_json};
 use crate::errors::Refusal;
@@ -28,8 +28,7 @@ pub(crate) fn start(
     let place = place.map_err(|_full| Refusal::BackgroundFull {
         retry_after: shared.config.limits.retry_after,
     })?;
-    let choices =
-        Choices::submit(shared, serving, ask).map_err(|error| refused_by_engine(shared, &error))?;
+    let choices = Choices::submit(shared, serving, ask)?;
     let cancel = CancellationToken::new();
     let (response, conversation) = (dialect.response.clone(), dialect.conversation());
     let document = to_json(&response);
