@@ -439,6 +439,15 @@ pub struct Healthy {
     pub status: &'static str,
 }
 
+/// `/livez`, while all is well.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct Alive {
+    /// `ok`.
+    pub status: &'static str,
+    /// `loading`, `idle` or `busy`.
+    pub engine: &'static str,
+}
+
 /// `/openapi.json`, as far as it describes itself.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Described {

@@ -4,7 +4,7 @@
 //! a flag for the same thing, its name works here too.
 
 use std::net::IpAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -283,6 +283,15 @@ pub struct ServeArgs {
         help_heading = "Operation"
     )]
     pub shutdown_timeout: u64,
+    /// Seconds of work without the end of a step after which /livez and /readyz answer 503; longer than the longest step of the model.
+    #[arg(
+        long,
+        env = "FULCRUM_STALL_LIMIT",
+        value_name = "SECONDS",
+        default_value = "30",
+        help_heading = "Operation"
+    )]
+    pub stall_limit: NonZeroU64,
     /// How log lines look.
     #[arg(long, env = "FULCRUM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Operation")]
     pub log_format: LogFormat,

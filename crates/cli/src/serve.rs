@@ -86,6 +86,7 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
         traffic: traffic(args.config.as_deref())?,
         allowed_origins: args.cors_origin.clone(),
         drain_limit: Duration::from_secs(args.shutdown_timeout),
+        stall_limit: Duration::from_secs(args.stall_limit.get()),
         num_http_threads: NUM_HTTP_THREADS,
         pooling: match args.pooling {
             Pooling::Mean => engine::Pooling::Mean,

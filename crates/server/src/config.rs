@@ -29,6 +29,8 @@ pub struct ServerConfig {
     pub allowed_origins: Vec<String>,
     /// How long running answers may go on after the server was told to stop.
     pub drain_limit: Duration,
+    /// Work without the end of a step for longer than this is a stalled engine: `/livez` turns red.
+    pub stall_limit: Duration,
     /// Threads of the HTTP side, apart from the engine's, at least 1.
     pub num_http_threads: usize,
     /// How the hidden states of an input become its embedding.

@@ -158,8 +158,9 @@ impl Placed {
             deadline: class.slo.deadline,
         };
         let watch = || {
-            let watch = Watch::new(books, targets, self.arrived, Instant::now());
-            Arc::new(watch)
+            let now = Instant::now();
+            let work = shared.heart.begin(now);
+            Arc::new(Watch::new(books, targets, self.arrived, now, work))
         };
         let taken = submit(&watch);
         drop(door);

@@ -44,6 +44,8 @@ pub mod class; // is a human waiting?
 mod auth; // who may call
 mod observe; // ids, counts, the log, no panic that escapes
 
+mod heart; // idle, busy, or stalled
+
 mod accept; // connections
 mod lifecycle; // loading, ready, draining, ended
 mod socket; // two clocks that HTTP does not keep

@@ -20,6 +20,7 @@ use crate::auth::ApiKeys;
 use crate::class::Tenants;
 use crate::config::{ModelFacts, ServerConfig};
 use crate::errors::Refusal;
+use crate::heart::{Heart, Pulse};
 use crate::kept::Kept;
 use crate::metrics::Metrics;
 
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     /// Every key that opens the routes.
     pub keys: ApiKeys,
     pub tenants: Tenants,
+    /// Whether the engine's steps end.
+    pub heart: Arc<Heart>,
     pub metrics: Metrics,
     /// Bytes that bodies may still take.
     pub body_bytes: Arc<Semaphore>,
@@ -67,10 +70,12 @@ const UNKNOWN_FIELD_BYTES_MAX: usize = 64;
 impl Shared {
     pub fn new(config: ServerConfig) -> Shared {
         let limits = &config.limits;
+        let heart = Arc::new(Heart::default());
         Shared {
             keys: config.api_keys.with_named(config.traffic.keys()),
             tenants: Tenants::new(&config.traffic, Instant::now()),
-            metrics: Metrics::new(&config.served_names[0], &config.traffic),
+            metrics: Metrics::new(&config.served_names[0], &config.traffic, &heart),
+            heart,
             body_bytes: Arc::new(Semaphore::new(limits.bodies_bytes_max)),
             preparing: Arc::new(Semaphore::new(limits.num_preparing_max)),
             kept: Kept::new(limits),
@@ -97,6 +102,8 @@ impl Shared {
     /// The model is there: from now on requests are answered.
     pub fn become_ready(&self, serving: Serving) {
         self.metrics.engine_started(&serving);
+        let stats = Arc::clone(serving.engine.stats());
+        self.heart.listen(stats, Instant::now());
         // So that the first constrained request need not wait for it.
         serving.compiler.warm_up();
         let first = self.serving.set(Arc::new(serving)).is_ok();
@@ -106,6 +113,11 @@ impl Shared {
 
     pub fn become_draining(&self) {
         self.phase.send_replace(Phase::Draining);
+    }
+
+    /// How the engine's step loop is.
+    pub fn pulse(&self) -> Pulse {
+        self.heart.pulse(Instant::now(), self.config.stall_limit)
     }
 
     /// The model, if it can answer now.

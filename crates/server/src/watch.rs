@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use engine::{FinishReason, Usage, Witness};
 
 use crate::class::Slo;
+use crate::heart::Work;
 use crate::metrics::{Cause, ClassBooks, Outcome, Target};
 
 /// See the module.
@@ -64,6 +65,8 @@ struct State {
     num_decode_steps: u32,
     num_cached: u32,
     waits: bool,
+    /// While the engine has it.
+    work: Option<Work>,
 }
 
 impl Watch {
@@ -73,6 +76,7 @@ impl Watch {
         targets: Slo,
         arrived: Instant,
         submitted: Instant,
+        work: Work,
     ) -> Watch {
         books.waiting.inc();
         Watch {
@@ -94,6 +98,7 @@ impl Watch {
                 num_decode_steps: 0,
                 num_cached: 0,
                 waits: true,
+                work: Some(work),
             }),
         }
     }
@@ -185,6 +190,7 @@ impl Witness for Watch {
         let mut state = self.lock();
         state.unpark(at);
         state.ended = Some(at);
+        state.work = None;
         self.waits(&mut state, false);
         let outcome = match reason {
             FinishReason::Stop(_) | FinishReason::Length => Outcome::Completed,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::class::Traffic;
+use crate::heart::{Heart, Pulse};
 use crate::metrics::Metrics;
 
 const MS: Duration = Duration::from_millis(1);
@@ -9,13 +10,16 @@ const MS: Duration = Duration::from_millis(1);
 struct Stand {
     metrics: Metrics,
     start: Instant,
+    heart: Arc<Heart>,
 }
 
 impl Stand {
     fn new() -> Stand {
+        let heart = Arc::new(Heart::default());
         Stand {
-            metrics: Metrics::new("m", &Traffic::standard()),
+            metrics: Metrics::new("m", &Traffic::standard(), &heart),
             start: Instant::now(),
+            heart,
         }
     }
 
@@ -31,7 +35,14 @@ impl Stand {
             deadline: Some(MS * 3000),
             ..traffic.class(class).slo
         };
-        Watch::new(self.metrics.class(class), slo, self.start, self.at(10))
+        let work = self.heart.begin(self.at(10));
+        Watch::new(
+            self.metrics.class(class),
+            slo,
+            self.start,
+            self.at(10),
+            work,
+        )
     }
 
     fn metric(&self, name: &str, labels: &str) -> f64 {
@@ -151,6 +162,10 @@ fn what_waits_is_counted_until_it_starts_ends_or_is_given_up() {
     started.parked(stand.at(30));
     assert_eq!(stand.waiting(), 1.0);
     started.resumed(stand.at(40));
+    let pulse = |ms| stand.heart.pulse(stand.at(ms), MS * 30_000);
+    assert_eq!(pulse(50).age(), MS * 40, "the engine has it until it ends");
+    started.ended(&FinishReason::Length, Usage::default(), stand.at(50));
+    assert_eq!(pulse(60), Pulse::Idle, "whoever still holds the watch");
     drop((started, ended));
     assert_eq!(stand.waiting(), 0.0);
     assert_eq!(

@@ -14,12 +14,14 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::{ClassBooks, ENGINE};
 use crate::config::ModelFacts;
+use crate::heart::Heart;
 
 /// The collector.
 pub(super) struct Gauges {
     model_name: String,
     /// Classes whose requests nobody waits for.
     unattended: Vec<Arc<ClassBooks>>,
+    heart: Arc<Heart>,
     shown: OnceLock<Shown>,
 }
 
@@ -27,7 +29,6 @@ pub(super) struct Gauges {
 struct Shown {
     stats: Arc<Stats>,
     facts: ModelFacts,
-    since: Instant,
 }
 
 impl fmt::Debug for Gauges {
@@ -40,20 +41,17 @@ impl fmt::Debug for Gauges {
 }
 
 impl Gauges {
-    pub fn new(model_name: &str, unattended: Vec<Arc<ClassBooks>>) -> Gauges {
+    pub fn new(model_name: &str, unattended: Vec<Arc<ClassBooks>>, heart: Arc<Heart>) -> Gauges {
         Gauges {
             model_name: model_name.to_owned(),
             unattended,
+            heart,
             shown: OnceLock::new(),
         }
     }
 
     pub fn show(&self, stats: Arc<Stats>, facts: ModelFacts) {
-        let shown = Shown {
-            stats,
-            facts,
-            since: Instant::now(),
-        };
+        let shown = Shown { stats, facts };
         // A server loads one model once; a second engine would be a bug of `state`.
         assert!(self.shown.set(shown).is_ok(), "one engine per server");
     }
@@ -78,13 +76,6 @@ impl Shown {
         let stats = &self.stats;
         let num_running = stats.num_running.load(Relaxed);
         let num_waiting = stats.num_waiting.load(Relaxed);
-        let last_step = Duration::from_millis(stats.last_step_ms.load(Relaxed));
-        // An idle engine takes no steps; its silence is not a symptom.
-        let last_step_age = if num_running + num_waiting == 0 {
-            Duration::ZERO
-        } else {
-            self.since.elapsed().saturating_sub(last_step)
-        };
         Reading {
             num_running,
             num_waiting,
@@ -94,7 +85,7 @@ impl Shown {
             blocks_cached: stats.blocks_cached.load(Relaxed),
             blocks_total: stats.blocks_total.load(Relaxed),
             blocks_leaked: stats.blocks_leaked.load(Relaxed),
-            last_step_age,
+            last_step_age: Duration::ZERO,
         }
     }
 }
@@ -170,6 +161,7 @@ impl Gauges {
         let num_unattended: usize = self.unattended.iter().map(|it| it.num_waiting()).sum();
         Reading {
             num_waiting: reading.num_waiting.saturating_sub(num_unattended as u64),
+            last_step_age: self.heart.pulse(Instant::now(), Duration::MAX).age(),
             ..reading
         }
     }

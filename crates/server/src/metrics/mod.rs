@@ -28,6 +28,7 @@ use prometheus_client::registry::Registry;
 
 use crate::class::{ClassId, Traffic};
 use crate::errors::{QueueBound, Refusal};
+use crate::heart::Heart;
 use crate::state::Serving;
 
 pub(crate) use classes::{Cause, ClassBooks, Outcome, Target};
@@ -113,7 +114,7 @@ pub(crate) struct EngineMetrics {
 }
 
 impl Metrics {
-    pub fn new(model_name: &str, traffic: &Traffic) -> Metrics {
+    pub fn new(model_name: &str, traffic: &Traffic, heart: &Arc<Heart>) -> Metrics {
         let engine = EngineMetrics::new();
         let mut registry = Registry::default();
         let labels = [
@@ -127,7 +128,11 @@ impl Metrics {
         let classes = classes::books(names, per_model);
         // Autoscalers count who waits; those of batch wait for idle machines, not for more of them.
         let unattended = classes[usize::from(traffic.batch().0)..].to_vec();
-        let gauges = Arc::new(gauges::Gauges::new(model_name, unattended));
+        let gauges = Arc::new(gauges::Gauges::new(
+            model_name,
+            unattended,
+            Arc::clone(heart),
+        ));
         let mut metrics = Metrics {
             arrived: Counter::default(),
             rejected: Family::default(),

@@ -18,7 +18,7 @@ fn value(text: &str, series: &str) -> f64 {
 }
 
 fn metrics(model_name: &str) -> Metrics {
-    Metrics::new(model_name, &Traffic::standard())
+    Metrics::new(model_name, &Traffic::standard(), &Arc::default())
 }
 
 const MODEL: &str = "{model_name=\"m\",engine=\"0\"}";

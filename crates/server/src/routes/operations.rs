@@ -2,7 +2,7 @@
 //! (`routes`), so there is none without.
 
 use api::answer::{
-    ChatChoice, CompletionChoice, Described, Healthy, ModelCard, ModelList, Version,
+    Alive, ChatChoice, CompletionChoice, Described, Healthy, ModelCard, ModelList, Version,
 };
 use api::embeddings::EmbeddingList;
 use api::fields::Endpoint;
@@ -190,16 +190,16 @@ pub(super) const METRICS: Operation = Operation {
 pub(super) const LIVE: Operation = Operation {
     method: Method::Get,
     path: "/livez",
-    summary: "The process answers.",
+    summary: "The process answers, and the engine's steps end.",
     query: &[],
     body: Body::None,
-    answer: Answer::Json(Told::of::<Healthy>()),
+    answer: Answer::Json(Told::of::<Alive>()),
 };
 
 pub(super) const READY: Operation = Operation {
     method: Method::Get,
     path: "/readyz",
-    summary: "Requests are answered now.",
+    summary: "Requests are taken now.",
     query: &[],
     body: Body::None,
     answer: Answer::Json(Told::of::<Healthy>()),

@@ -100,6 +100,7 @@ pub fn config() -> ServerConfig {
         traffic: Traffic::standard(),
         allowed_origins: Vec::new(),
         drain_limit: Duration::from_secs(20),
+        stall_limit: Duration::from_secs(30),
         num_http_threads: 2,
         pooling: engine::Pooling::Last,
         signals: Signals::Ignore,

@@ -294,6 +294,66 @@ fn two_hundred_answers_under_way_or_waiting_leave_health_alone() {
 }
 
 #[test]
+fn a_step_loop_that_stands_still_turns_health_red_until_it_moves_again() {
+    let mut setup = Setup::new();
+    setup.config.stall_limit = Duration::from_millis(100);
+    let running = setup.start();
+    assert_eq!(running.get("/livez").json()["engine"], "idle");
+    running.gate.allow(Some(0));
+    let events = running.stream("/v1/chat/completions", &chat());
+    let began = Instant::now();
+    let until = |path: &str, wanted: u16| loop {
+        let reply = running.get(path);
+        if reply.status == wanted {
+            return reply;
+        }
+        assert!(began.elapsed() < DEADLINE, "{path} is {}", reply.status);
+    };
+    let red = until("/livez", 503);
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    assert!(red.header("retry-after").is_some());
+    let message = red.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(
+        message.starts_with("The engine has work and has ended no step for"),
+        "{message}"
+    );
+    assert_eq!(running.get("/readyz").status, 503);
+    // Its client gives up; the work is in the engine's hands all the same.
+    drop(events);
+    assert_eq!(running.get("/livez").status, 503);
+    running.gate.allow(None);
+    until("/livez", 200);
+    until("/readyz", 200);
+    running.canary();
+    running.until("fulcrum_last_step_age_seconds", 0.0);
+}
+
+#[test]
+fn a_server_whose_queue_is_full_is_alive_but_not_ready() {
+    let mut setup = Setup::new();
+    setup.model.limits.num_sequences_max = 1;
+    setup.model.limits.num_waiting_max = 1;
+    let running = setup.start();
+    running.gate.allow(Some(1));
+    let _running_one = running.stream("/v1/chat/completions", &chat());
+    running.until("vllm:num_requests_running", 1.0);
+    assert_eq!(running.get("/readyz").status, 200);
+    let waiting = running.stream("/v1/chat/completions", &chat());
+    let reply = running.get("/readyz");
+    assert_eq!(reply.status, 503);
+    assert!(reply.header("retry-after").is_some());
+    assert_eq!(reply.json()["error"]["message"], "The queue is full");
+    let live = running.get("/livez");
+    assert_eq!(
+        (live.status, live.json()["engine"].clone()),
+        (200, json!("busy"))
+    );
+    running.gate.allow(None);
+    assert_eq!(waiting.all().last(), Some(&Frame::Done));
+    assert_eq!(running.get("/readyz").status, 200);
+}
+
+#[test]
 fn a_server_without_a_name_for_its_model_does_not_start() {
     let mut config = crate::harness::config();
     config.served_names.clear();
