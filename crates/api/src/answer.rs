@@ -8,6 +8,7 @@ use utoipa::openapi::{ArrayBuilder, RefOr, Schema, schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::logprobs::{ChatLogprobs, CompletionLogprobs, PromptPlace};
+use crate::timeline::Timeline;
 
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -156,6 +157,9 @@ pub struct DocumentExtras<'a> {
     /// Where the time went: in whole answers and in the last chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timings: Option<Timings>,
+    /// The same in full, by choice, if the request's header asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Vec<Timeline>>,
 }
 
 /// llama.cpp's account of where the time went. Of several choices tokens are added up, and

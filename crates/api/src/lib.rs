@@ -42,6 +42,7 @@ pub mod logprobs;
 pub mod openapi;
 pub mod render;
 pub mod sse;
+pub mod timeline;
 
 pub mod event_stream;
 

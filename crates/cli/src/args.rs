@@ -292,6 +292,9 @@ pub struct ServeArgs {
         help_heading = "Operation"
     )]
     pub stall_limit: NonZeroU64,
+    /// Serve /debug/requests: ids, routes and times, no text, of the slowest requests of all callers.
+    #[arg(long, env = "FULCRUM_DEBUG_ENDPOINTS", help_heading = "Operation")]
+    pub debug_endpoints: bool,
     /// How log lines look.
     #[arg(long, env = "FULCRUM_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = "Operation")]
     pub log_format: LogFormat,

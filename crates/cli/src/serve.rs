@@ -92,6 +92,7 @@ fn config_of(args: &ServeArgs, wanted: &Wanted) -> anyhow::Result<ServerConfig> 
             Pooling::Mean => engine::Pooling::Mean,
             Pooling::Last => engine::Pooling::Last,
         },
+        debug_endpoints: args.debug_endpoints,
         signals: Signals::Drain,
         limits: Limits::STANDARD,
     })

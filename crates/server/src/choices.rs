@@ -28,6 +28,7 @@ use crate::enter::Placed;
 use crate::errors::Refusal;
 use crate::parse::{OutputParser, Part};
 use crate::state::{Serving, Shared};
+use crate::watch::{Phases, Watch};
 
 /// The choices of one answer and their events, whichever comes first.
 pub(crate) struct Choices {
@@ -48,6 +49,8 @@ pub(crate) struct Choices {
 struct Choice {
     /// `None` once it ended.
     events: Option<EventStream>,
+    /// Where its time goes.
+    watch: Arc<Watch>,
     parser: OutputParser,
     prompt: PromptScores,
     /// How it ended, while that was not told yet.
@@ -110,6 +113,8 @@ pub(crate) struct Ended {
     pub reason: FinishReason,
     pub stop_reason: Option<StopReason>,
     pub times: Times,
+    /// The same in full.
+    pub phases: Phases,
     pub usage: engine::Usage,
     /// Sum of the answer's log-probabilities, if the request wants them.
     pub logprob_sum: f64,
@@ -176,14 +181,21 @@ impl Choices {
             for request in requests {
                 let num_prompt = request.prompt.len() as u64;
                 let scores = request.logprobs.prompt.is_some();
-                let witness = |_| watch() as Arc<dyn Witness>;
+                let mut watches = Vec::with_capacity(answers.num_made);
+                let witness = |_| {
+                    let watch = watch();
+                    watches.push(Arc::clone(&watch));
+                    watch as Arc<dyn Witness>
+                };
                 let engine = &serving.engine;
                 let streams = engine.submit_group_watched(request, num_answers, witness)?;
                 placed.charge(num_prompt);
-                for (answer_idx, events) in streams.into_iter().enumerate() {
+                let each = streams.into_iter().zip(watches);
+                for (answer_idx, (events, watch)) in each.enumerate() {
                     shared.metrics.arrived();
                     choices.push(Choice {
                         events: Some(events),
+                        watch,
                         parser: parser.clone(),
                         prompt: match (scores, answer_idx) {
                             (false, _) => PromptScores::Done,
@@ -419,6 +431,7 @@ impl Choices {
             reason,
             stop_reason,
             times,
+            phases: choice.watch.phases(Instant::now()),
             usage,
             logprob_sum,
         };
@@ -448,10 +461,18 @@ impl Choice {
     /// Ends the work on it: it has all the calls that it may have.
     fn leave(&mut self) {
         self.events = None;
+        let phases = self.watch.phases(Instant::now());
         self.ended = Some(Ended {
             reason: FinishReason::ToolCalls,
             stop_reason: None,
-            times: Times::default(),
+            // The engine has not ended it, so its own account does not come.
+            times: Times {
+                queued: phases.prepare + phases.queued,
+                prefill: phases.prefill,
+                decode: phases.decode,
+                num_preemptions: phases.num_preemptions,
+            },
+            phases,
             usage: engine::Usage {
                 num_prompt: u32::try_from(self.num_prompt).unwrap_or(u32::MAX),
                 num_cached: u32::try_from(self.num_cached).unwrap_or(u32::MAX),

@@ -35,6 +35,8 @@ pub struct ServerConfig {
     pub num_http_threads: usize,
     /// How the hidden states of an input become its embedding.
     pub pooling: Pooling,
+    /// Whether `/debug/requests` exists: ids, routes and times of others' requests.
+    pub debug_endpoints: bool,
     /// What signals do.
     pub signals: Signals,
     /// Bounds.

@@ -53,6 +53,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         return Err(for_model("dimensions", reason));
     }
     let placed = desk.place(request.urgency, Delivery::Whole);
+    placed.expect_no_timeline()?;
     let admission = desk.admission_of(&placed);
     let num_tokens_max = shared.config.limits.embedding_tokens_max;
     let mut num_tokens = 0_usize;

@@ -11,19 +11,28 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use api::params::Delivery;
+use api::report::Told as ReportTold;
 use api::urgency::{ServiceTier, Urgency};
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use engine::AdmitError;
 
 use crate::answer::refused_by_engine;
 use crate::class::{Body, Caller, Class, ClassId, KeyId, Lease, NotEntered, Slo, Standing, Wishes};
 use crate::errors::Refusal;
+use crate::slowest::Label;
 use crate::state::{Serving, Shared};
-use crate::watch::Watch;
+use crate::watch::{Remembered, Watch};
 
 /// The class of a request and what decided it.
 pub(crate) const CLASS_HEADER: HeaderName = HeaderName::from_static("x-fulcrum-class");
+
+/// Asks where the time goes.
+const TIMELINE_HEADER: HeaderName = HeaderName::from_static("x-fulcrum-timeline");
+
+/// What a request is called in the log and in its answer; travels with the request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub HeaderValue);
 
 /// The key a request brought, if the configuration names it; travels with the request.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +61,8 @@ pub(crate) struct Entrance {
     wishes: Wishes,
     lease: Arc<Lease>,
     told: Told,
+    timeline: ReportTold,
+    id: String,
     arrived: Instant,
 }
 
@@ -64,6 +75,9 @@ pub(crate) struct Placed {
     pub tier: Option<&'static str>,
     /// How long it may take from its arrival on.
     pub timeout: Option<Duration>,
+    /// Whether the answer tells where its time went.
+    pub timeline: ReportTold,
+    remembered: Option<Remembered>,
     /// When it came.
     pub arrived: Instant,
     lease: Arc<Lease>,
@@ -85,7 +99,12 @@ impl Entrance {
                 retry_after: over.retry_after,
             },
         })?;
+        let id = extensions
+            .get::<RequestId>()
+            .and_then(|id| id.0.to_str().ok());
         Ok(Entrance {
+            timeline: timeline(request.headers())?,
+            id: id.unwrap_or_default().to_owned(),
             key,
             route: route.map_or("", MatchedPath::as_str).to_owned(),
             wishes,
@@ -114,7 +133,17 @@ impl Entrance {
         let _ = self.told.0.set((decision.class, header));
         let class = traffic.class(decision.class);
         let tier = |asked: ServiceTier| decision.told_tier(traffic, asked);
+        let remembered = shared.slowest.as_ref().map(|slowest| Remembered {
+            slowest: Arc::clone(slowest),
+            label: Arc::new(Label {
+                id: self.id.clone(),
+                route: self.route.clone(),
+                class: class.name.clone(),
+            }),
+        });
         Placed {
+            timeline: self.timeline,
+            remembered,
             standing: decision.standing(&self.lease),
             tier: urgency.service_tier.map(tier),
             timeout: urgency.timeout.into_iter().chain(class.timeout).min(),
@@ -124,7 +153,32 @@ impl Entrance {
     }
 }
 
+/// Whether the head asks where the time went.
+fn timeline(headers: &HeaderMap) -> Result<ReportTold, Refusal> {
+    let mut values = headers.get_all(TIMELINE_HEADER).iter();
+    match (values.next().map(HeaderValue::as_bytes), values.next()) {
+        (None | Some(b"0"), None) => Ok(ReportTold::Left),
+        (Some(b"1"), None) => Ok(ReportTold::Told),
+        _ => Err(Refusal::Request(api::RequestError::Invalid {
+            param: TIMELINE_HEADER.to_string(),
+            expected: "1 or 0".to_owned(),
+            got: "another value".to_owned(),
+        })),
+    }
+}
+
 impl Placed {
+    /// Refuses what an answer of this dialect has no place for.
+    pub fn expect_no_timeline(&self) -> Result<(), Refusal> {
+        match self.timeline {
+            ReportTold::Left => Ok(()),
+            ReportTold::Told => Err(Refusal::ForModel {
+                param: TIMELINE_HEADER.to_string(),
+                reason: "is for /v1/chat/completions and /v1/completions".to_owned(),
+            }),
+        }
+    }
+
     /// Its class.
     pub fn class<'s>(&self, shared: &'s Shared) -> &'s Class {
         shared.config.traffic.class(self.standing.class)
@@ -160,7 +214,8 @@ impl Placed {
         let watch = || {
             let now = Instant::now();
             let work = shared.heart.begin(now);
-            Arc::new(Watch::new(books, targets, self.arrived, now, work))
+            let watch = Watch::new(books, targets, self.arrived, now, work);
+            Arc::new(watch.remember(self.remembered.clone()))
         };
         let taken = submit(&watch);
         drop(door);

@@ -22,6 +22,7 @@ mod enter; // who asks, and how urgently
 
 mod admit; // every parameter against the model; the engine's request
 mod answer; // submit, then stream or collect
+mod slowest; // which requests took longest lately
 mod watch; // where an answer's time goes, and what its class promised
 
 mod choices; // the engine's events, joined; dropping them cancels

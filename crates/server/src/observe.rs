@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::class::ClassId;
 use crate::dialect::to_json;
-use crate::enter::{CLASS_HEADER, Told};
+use crate::enter::{CLASS_HEADER, RequestId, Told};
 use crate::errors::{Refusal, Refused};
 use crate::metrics::Outcome;
 use crate::state::Shared;
@@ -49,6 +49,7 @@ pub(crate) async fn observe(
     let told = Told::default();
     let (mut request, unread) = Unread::lend(request);
     request.extensions_mut().insert(told.clone());
+    request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = match head_too_large(&request, &seen.shared) {
         Some(refusal) => refusal.into_response(),
         None => match AssertUnwindSafe(next.run(request)).catch_unwind().await {

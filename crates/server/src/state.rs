@@ -23,6 +23,7 @@ use crate::errors::Refusal;
 use crate::heart::{Heart, Pulse};
 use crate::kept::Kept;
 use crate::metrics::Metrics;
+use crate::slowest::Slowest;
 
 /// Where a server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     /// Every key that opens the routes.
     pub keys: ApiKeys,
     pub tenants: Tenants,
+    /// If the operator wants to look at it.
+    pub slowest: Option<Arc<Slowest>>,
     /// Whether the engine's steps end.
     pub heart: Arc<Heart>,
     pub metrics: Metrics,
@@ -76,6 +79,7 @@ impl Shared {
             tenants: Tenants::new(&config.traffic, Instant::now()),
             metrics: Metrics::new(&config.served_names[0], &config.traffic, &heart),
             heart,
+            slowest: config.debug_endpoints.then(Arc::default),
             body_bytes: Arc::new(Semaphore::new(limits.bodies_bytes_max)),
             preparing: Arc::new(Semaphore::new(limits.num_preparing_max)),
             kept: Kept::new(limits),

@@ -12,18 +12,28 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::timeline::TimelinePhases;
 use engine::{FinishReason, Usage, Witness};
 
 use crate::class::Slo;
 use crate::heart::Work;
 use crate::metrics::{Cause, ClassBooks, Outcome, Target};
+use crate::slowest::{Entry, Label, Slowest};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Watch {
     books: Arc<ClassBooks>,
     targets: Slo,
+    remembered: Option<Remembered>,
     state: Mutex<State>,
+}
+
+/// Where an answer is remembered once it ended, and as what.
+#[derive(Clone, Debug)]
+pub(crate) struct Remembered {
+    pub slowest: Arc<Slowest>,
+    pub label: Arc<Label>,
 }
 
 /// Where the time of one answer went. The first five add up to its time from arrival to end.
@@ -82,6 +92,7 @@ impl Watch {
         Watch {
             books: Arc::clone(books),
             targets,
+            remembered: None,
             state: Mutex::new(State {
                 arrived,
                 submitted,
@@ -103,8 +114,13 @@ impl Watch {
         }
     }
 
+    /// The same, remembered once it ended.
+    pub fn remember(mut self, remembered: Option<Remembered>) -> Watch {
+        self.remembered = remembered;
+        self
+    }
+
     /// Where the time went so far, up to its end if it ended, else to `now`.
-    #[cfg(test)]
     pub fn phases(&self, now: Instant) -> Phases {
         self.lock().phases(now)
     }
@@ -186,7 +202,7 @@ impl Witness for Watch {
         }
     }
 
-    fn ended(&self, reason: &FinishReason, _usage: Usage, at: Instant) {
+    fn ended(&self, reason: &FinishReason, usage: Usage, at: Instant) {
         let mut state = self.lock();
         state.unpark(at);
         state.ended = Some(at);
@@ -198,6 +214,15 @@ impl Witness for Watch {
             FinishReason::OutOfConstraint { .. } | FinishReason::Failed { .. } => Outcome::Failed,
         };
         self.books.ended(outcome);
+        if let Some(Remembered { slowest, label }) = &self.remembered {
+            slowest.add(Entry {
+                label: Arc::clone(label),
+                outcome,
+                ended: at,
+                usage,
+                phases: state.phases(at),
+            });
+        }
         if outcome == Outcome::Completed {
             let real = at.saturating_duration_since(state.arrived);
             let cause = state.phases(at).cause();
@@ -249,8 +274,25 @@ impl State {
 }
 
 impl Phases {
+    /// For the wire, told `e2e` after arrival.
+    pub fn told(&self, e2e: Duration) -> TimelinePhases {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        TimelinePhases {
+            e2e_ms: ms(e2e),
+            prepare_ms: ms(self.prepare),
+            queue_ms: ms(self.queued),
+            prefill_ms: ms(self.prefill),
+            decode_ms: ms(self.decode),
+            preempted_ms: ms(self.preempted),
+            deliver_ms: ms(e2e.saturating_sub(self.sum())),
+            prefill_steps: self.num_prefill_steps,
+            decode_steps: self.num_decode_steps,
+            preemptions: self.num_preemptions,
+            cached_tokens: self.num_cached,
+        }
+    }
+
     /// From arrival to end.
-    #[cfg(test)]
     pub fn sum(&self) -> Duration {
         self.prepare + self.queued + self.prefill + self.decode + self.preempted
     }

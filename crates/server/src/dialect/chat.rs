@@ -17,10 +17,11 @@
 //! besides.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::answer::{
     CalledFunction, ChatChoice, ChatChunkChoice, ChatMessage, Delta, Document, DocumentExtras,
-    FinishReason, Never, Object, StopReason, Timings, ToolCall, ToolCallDelta, Usage, UsageField,
+    FinishReason, Never, Object, StopReason, ToolCall, ToolCallDelta, Usage, UsageField,
 };
 use api::chat::ChatRequest;
 use api::logprobs::ChatLogprobs;
@@ -32,6 +33,7 @@ use crate::admit::Admitted;
 use crate::answer::{Ask, Desk, Identity, Mode, Prepared};
 use crate::choices::{Ended, News};
 use crate::dialect::prompt::{PromptFacts, told_tokens};
+use crate::dialect::timeline::Timelines;
 use crate::dialect::timings::Meter;
 use crate::dialect::{Dialect, choice_index, to_json, usage_so_far};
 use crate::errors::Refusal;
@@ -69,6 +71,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         },
         report,
         meter: Meter::default(),
+        timelines: Timelines::of(&placed),
     };
     Ok(Prepared {
         ask: Ask {
@@ -95,6 +98,7 @@ struct Chat {
     naming: Naming,
     report: Report,
     meter: Meter,
+    timelines: Timelines,
 }
 
 /// What a chunk says of its choice.
@@ -139,10 +143,18 @@ impl Chat {
         }
     }
 
-    /// Where the time went, if no chunk follows that could tell it.
-    fn last_timings(&self, usage: Usage) -> Option<Timings> {
-        let is_last = self.num_running == 0 && self.usage == StreamUsage::Never;
-        is_last.then(|| self.meter.whole(usage))
+    /// Whether no chunk follows that could tell where the time went.
+    fn is_last(&self) -> bool {
+        self.num_running == 0 && self.usage == StreamUsage::Never
+    }
+
+    /// Where the time went.
+    fn at_end(&self, usage: Usage) -> DocumentExtras<'static> {
+        DocumentExtras {
+            timings: Some(self.meter.whole(usage)),
+            timeline: self.timelines.tell(Instant::now()),
+            ..DocumentExtras::default()
+        }
     }
 }
 
@@ -297,17 +309,15 @@ impl Dialect for Chat {
 
     fn ended(&mut self, idx: usize, ended: Ended, usage: Usage, out: &mut Out) {
         self.meter.ended(&ended.times);
+        self.timelines.ended(idx, &ended);
         self.num_running -= 1;
         let said = Said {
             ending: Some((ended.reason, ended.stop_reason)),
             ..Said::default()
         };
-        let extras = match self.last_timings(usage) {
-            None => self.running(usage),
-            timings => DocumentExtras {
-                timings,
-                ..DocumentExtras::default()
-            },
+        let extras = match self.is_last() {
+            true => self.at_end(usage),
+            false => self.running(usage),
         };
         self.chunk(idx, said, extras, (usage, out));
     }
@@ -331,10 +341,7 @@ impl Dialect for Chat {
                 head: self.identity.head(Object::ChatChunk),
                 choices: &choices,
                 usage: UsageField::Told(usage),
-                extras: DocumentExtras {
-                    timings: Some(self.meter.whole(usage)),
-                    ..DocumentExtras::default()
-                },
+                extras: self.at_end(usage),
             });
         }
         out.done();
@@ -358,8 +365,9 @@ impl Dialect for Chat {
             token_ids: told_tokens(&choice.tokens, &self.report),
         };
         let told: Vec<ChatChoice<'_>> = choices.iter().enumerate().map(choice).collect();
-        for choice in &choices {
+        for (idx, choice) in choices.iter().enumerate() {
             self.meter.ended(&choice.ended().times);
+            self.timelines.ended(idx, choice.ended());
         }
         to_json(&Document {
             head: self.identity.head(Object::Chat),
@@ -369,7 +377,7 @@ impl Dialect for Chat {
                 prompt_token_ids: self.prompt.told_ids(&self.report),
                 prompt_text: self.prompt.told_text(&self.report),
                 prompt_logprobs: prompt_logprobs.as_deref(),
-                timings: Some(self.meter.whole(usage)),
+                ..self.at_end(usage)
             },
         })
     }

@@ -8,10 +8,11 @@
 //! be asked for besides.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::answer::{
-    CompletionChoice, Document, DocumentExtras, FinishReason, Never, Object, StopReason, Timings,
-    Usage, UsageField,
+    CompletionChoice, Document, DocumentExtras, FinishReason, Never, Object, StopReason, Usage,
+    UsageField,
 };
 use api::completion::{CompletionRequest, Prompt};
 use api::logprobs::CompletionLogprobs;
@@ -24,6 +25,7 @@ use crate::answer::{Ask, Desk, Identity, Mode, Prepared};
 use crate::choices::{Ended, News};
 use crate::demand::Demand;
 use crate::dialect::prompt::{PromptFacts, told_tokens};
+use crate::dialect::timeline::Timelines;
 use crate::dialect::timings::Meter;
 use crate::dialect::{Dialect, choice_index, to_json, usage_so_far};
 use crate::errors::Refusal;
@@ -66,6 +68,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
         },
         report,
         meter: Meter::default(),
+        timelines: Timelines::of(&placed),
     };
     Ok(Prepared {
         ask: Ask {
@@ -95,6 +98,7 @@ struct Completion {
     naming: Naming,
     report: Report,
     meter: Meter,
+    timelines: Timelines,
 }
 
 /// How far a choice's stream is.
@@ -128,7 +132,7 @@ impl Completion {
         &mut self,
         idx: usize,
         said: Said<'_>,
-        timings: Option<Timings>,
+        extras: DocumentExtras<'_>,
         to: (Usage, &mut Out),
     ) {
         let (usage, out) = to;
@@ -153,17 +157,26 @@ impl Completion {
             head: self.identity.head(Object::Completion),
             choices: &[choice],
             usage: usage_so_far(self.usage, usage),
-            extras: DocumentExtras {
-                timings,
-                ..DocumentExtras::default()
-            },
+            extras,
         });
     }
 
-    /// Timings of a chunk while answers run.
-    fn running(&self, usage: Usage) -> Option<Timings> {
+    /// What a chunk tells of its document while answers run.
+    fn running(&self, usage: Usage) -> DocumentExtras<'static> {
         let asked = self.report.running_timings == Told::Told;
-        asked.then(|| self.meter.so_far(usage))
+        DocumentExtras {
+            timings: asked.then(|| self.meter.so_far(usage)),
+            ..DocumentExtras::default()
+        }
+    }
+
+    /// Where the time went.
+    fn at_end(&self, usage: Usage) -> DocumentExtras<'static> {
+        DocumentExtras {
+            timings: Some(self.meter.whole(usage)),
+            timeline: self.timelines.tell(Instant::now()),
+            ..DocumentExtras::default()
+        }
     }
 
     /// The logprobs of a repeated prompt, and where the answer behind it begins.
@@ -203,7 +216,7 @@ impl Dialect for Completion {
                 text: &text,
                 ..Said::default()
             };
-            self.chunk(idx, said, None, (usage, out));
+            self.chunk(idx, said, DocumentExtras::default(), (usage, out));
         }
     }
 
@@ -258,17 +271,18 @@ impl Dialect for Completion {
 
     fn ended(&mut self, idx: usize, ended: Ended, usage: Usage, out: &mut Out) {
         self.meter.ended(&ended.times);
+        self.timelines.ended(idx, &ended);
         self.num_running -= 1;
         let said = Said {
             ending: Some((ended.reason, ended.stop_reason)),
             ..Said::default()
         };
         let is_last = self.num_running == 0 && self.usage == StreamUsage::Never;
-        let timings = match is_last {
-            true => Some(self.meter.whole(usage)),
+        let extras = match is_last {
+            true => self.at_end(usage),
             false => self.running(usage),
         };
-        self.chunk(idx, said, timings, (usage, out));
+        self.chunk(idx, said, extras, (usage, out));
     }
 
     fn broken(&mut self, running: &[usize], refusal: &Refusal, usage: Usage, out: &mut Out) {
@@ -277,7 +291,7 @@ impl Dialect for Completion {
                 ending: Some((FinishReason::Abort, None)),
                 ..Said::default()
             };
-            self.chunk(idx, said, None, (usage, out));
+            self.chunk(idx, said, DocumentExtras::default(), (usage, out));
         }
         refusal.with_body(|body| out.frame(body));
         out.done();
@@ -290,16 +304,17 @@ impl Dialect for Completion {
                 head: self.identity.head(Object::Completion),
                 choices: &choices,
                 usage: UsageField::Told(usage),
-                extras: DocumentExtras {
-                    timings: Some(self.meter.whole(usage)),
-                    ..DocumentExtras::default()
-                },
+                extras: self.at_end(usage),
             });
         }
         out.done();
     }
 
     fn document(&mut self, choices: Vec<Collected>, usage: Usage) -> Vec<u8> {
+        for (idx, choice) in choices.iter().enumerate() {
+            self.meter.ended(&choice.ended().times);
+            self.timelines.ended(idx, choice.ended());
+        }
         let text = |(idx, choice): (usize, &Collected)| match self.echoes() {
             true => self.prompt_of(idx).text.clone() + &choice.content(),
             false => choice.content(),
@@ -307,18 +322,11 @@ impl Dialect for Completion {
         let texts: Vec<String> = choices.iter().enumerate().map(text).collect();
         let told = |(idx, choice): (usize, &Collected)| self.choice(idx, choice, &texts[idx]);
         let told: Vec<CompletionChoice<'_>> = choices.iter().enumerate().map(told).collect();
-        let mut meter = Meter::default();
-        for choice in &choices {
-            meter.ended(&choice.ended().times);
-        }
         to_json(&Document {
             head: self.identity.head(Object::Completion),
             choices: &told,
             usage: UsageField::Told(usage),
-            extras: DocumentExtras {
-                timings: Some(meter.whole(usage)),
-                ..DocumentExtras::default()
-            },
+            extras: self.at_end(usage),
         })
     }
 }

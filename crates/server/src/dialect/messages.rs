@@ -35,6 +35,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     let model = shared.served_name(request.generation.model.as_deref())?;
     let generation = &request.generation;
     let placed = desk.place(generation.urgency, generation.delivery);
+    placed.expect_no_timeline()?;
     let admitted = desk.admission_of(&placed).chat(&request)?;
     let (mode, _usage) = Mode::of(request.generation.delivery);
     let dialect = Messages {

@@ -17,6 +17,7 @@ pub(crate) mod messages;
 pub(crate) mod responses;
 
 mod prompt;
+mod timeline;
 mod timings;
 
 use api::answer::{Usage, UsageField};

@@ -191,12 +191,7 @@ impl ClassBooks {
     fn of_outcome(&self, outcome: Outcome) -> Ended {
         Ended {
             class: self.name.clone(),
-            outcome: match outcome {
-                Outcome::Completed => "completed",
-                Outcome::Cancelled => "cancelled",
-                Outcome::Failed => "failed",
-                Outcome::Refused => "refused",
-            },
+            outcome: outcome.word(),
         }
     }
 
@@ -204,6 +199,17 @@ impl ClassBooks {
         Kept {
             class: self.name.clone(),
             slo: slo.word(),
+        }
+    }
+}
+
+impl Outcome {
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Failed => "failed",
+            Outcome::Refused => "refused",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! observe ─▶ CORS (off by default) ─▶ key ─▶ route or fallback
 //! ```
 
+mod debug;
 mod embeddings;
 mod generate;
 mod health;
@@ -58,7 +59,7 @@ impl Described {
     }
 }
 
-/// Every route there is, but for the one that tells them.
+/// Every route there is, but for the one that tells them and those for looking inside.
 fn described() -> Described {
     let empty = Described {
         router: Router::new(),
@@ -101,10 +102,14 @@ fn at(path: &'static str, operation: Operation) -> Operation {
 
 /// All routes, checked and counted.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    let described = match shared.config.debug_endpoints {
+        true => described().add(operations::DEBUG_REQUESTS, debug::requests),
+        false => described(),
+    };
     let Described {
         router,
         mut operations,
-    } = described();
+    } = described;
     operations.push(operations::OPENAPI);
     let document = api::openapi::document(&operations, env!("CARGO_PKG_VERSION"));
     let document = Bytes::from(to_json(&document));

@@ -10,6 +10,7 @@ use api::messages::answer as messages;
 use api::openapi::{Answer, Body, Method, Operation, Told};
 use api::render::{AppliedTemplate, Rendered};
 use api::responses::answer as responses;
+use api::timeline::SlowRequests;
 use api::tokenize::{Detokenized, Tokenized};
 
 pub(super) const CHAT: Operation = Operation {
@@ -203,6 +204,15 @@ pub(super) const READY: Operation = Operation {
     query: &[],
     body: Body::None,
     answer: Answer::Json(Told::of::<Healthy>()),
+};
+
+pub(super) const DEBUG_REQUESTS: Operation = Operation {
+    method: Method::Get,
+    path: "/debug/requests",
+    summary: "Where the time of the slowest requests went.",
+    query: &[],
+    body: Body::None,
+    answer: Answer::Json(Told::of::<SlowRequests>()),
 };
 
 pub(super) const OPENAPI: Operation = Operation {

@@ -1,5 +1,7 @@
 //! Classes and tenants as clients see them.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::harness::{MODEL, Running, Setup, chat, refusal};
@@ -345,4 +347,193 @@ fn a_class_whose_queue_is_full_refuses_and_the_others_do_not() {
     body["service_tier"] = "flex".into();
     let _other = running.stream("/v1/chat/completions", &body);
     running.gate.allow(None);
+}
+
+/// The phases of a timeline add up to its whole.
+fn expect_whole(phases: &Value) {
+    let of = |name: &str| {
+        phases[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: {phases}"))
+    };
+    let parts = [
+        "prepare_ms",
+        "queue_ms",
+        "prefill_ms",
+        "decode_ms",
+        "preempted_ms",
+        "deliver_ms",
+    ];
+    let sum: f64 = parts.into_iter().map(of).sum();
+    assert!((sum - of("e2e_ms")).abs() < 1.0, "{phases}");
+    assert!(parts.into_iter().all(|part| of(part) >= 0.0), "{phases}");
+}
+
+const TIMELINE: &str = "x-fulcrum-timeline: 1";
+
+#[test]
+fn an_answer_tells_where_its_time_went_if_it_is_asked() {
+    let running = Setup::new().start();
+    let plain = running
+        .post("/v1/completions", &completion(json!({})))
+        .json();
+    assert_eq!(plain["timeline"], Value::Null);
+    // 150 tokens in steps of 64, then an answer of four.
+    let asked = completion(json!({"prompt": "5".repeat(150)}));
+    let answer = post(&running, "/v1/completions", &[TIMELINE], &asked).json();
+    let [timeline] = answer["timeline"].as_array().unwrap().as_slice() else {
+        panic!("{answer}")
+    };
+    expect_whole(timeline);
+    assert_eq!(timeline["index"], 0);
+    assert_eq!(
+        (&timeline["prefill_steps"], &timeline["decode_steps"]),
+        (&json!(3), &json!(3))
+    );
+    assert_eq!(timeline["cached_tokens"], 0);
+    let again = post(&running, "/v1/completions", &[TIMELINE], &asked).json();
+    assert_eq!(
+        again["timeline"][0]["cached_tokens"], 144,
+        "nine whole blocks"
+    );
+    let several = completion(json!({"n": 3}));
+    let answer = post(&running, "/v1/completions", &[TIMELINE], &several).json();
+    let timelines = answer["timeline"].as_array().unwrap();
+    assert_eq!(timelines.len(), 3);
+    timelines.iter().for_each(expect_whole);
+}
+
+#[test]
+fn a_stream_tells_it_in_its_last_chunk_and_in_no_other() {
+    let running = Setup::new().start();
+    for (path, mut body) in [
+        ("/v1/chat/completions", chat()),
+        ("/v1/completions", completion(json!({}))),
+    ] {
+        body["stream"] = true.into();
+        for options in [Value::Null, json!({"include_usage": true})] {
+            body["stream_options"] = options;
+            let mut frames = post(&running, path, &[TIMELINE], &body).events().all();
+            assert_eq!(frames.pop(), Some(Frame::Done));
+            let Some(Frame::Json(last)) = frames.pop() else {
+                panic!("a last chunk")
+            };
+            expect_whole(&last["timeline"][0]);
+            for frame in frames {
+                let Frame::Json(chunk) = frame else { continue };
+                assert_eq!(chunk["timeline"], Value::Null, "{chunk}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_a_place_is_told_as_one() {
+    let mut setup = Setup::new();
+    setup.model.limits.num_sequences_max = 1;
+    let running = setup.start();
+    running.gate.allow(Some(1));
+    let _first = running.stream("/v1/chat/completions", &chat());
+    running.until("vllm:num_requests_running", 1.0);
+    let mut body = completion(json!({}));
+    body["stream"] = true.into();
+    let waiting = post(&running, "/v1/completions", &[TIMELINE], &body).events();
+    running.until("vllm:num_requests_waiting{", 1.0);
+    // A known wait: until the clock has moved so far, whatever the machine does.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(30) {
+        std::thread::yield_now();
+    }
+    running.gate.allow(None);
+    let frames = waiting.all();
+    let [.., Frame::Json(last), Frame::Done] = frames.as_slice() else {
+        panic!("{frames:?}")
+    };
+    assert!(
+        last["timeline"][0]["queue_ms"].as_f64().unwrap() >= 30.0,
+        "{last}"
+    );
+    assert!(
+        last["timings"]["queue_ms"].as_f64().unwrap() >= 30.0,
+        "{last}"
+    );
+}
+
+#[test]
+fn what_cannot_tell_where_its_time_went_refuses_to_be_asked() {
+    let running = Setup::new().start();
+    let refused = |path: &str, header: &str, body: Value| {
+        let (status, param, _) = refusal(post(&running, path, &[header], &body));
+        (status, param)
+    };
+    let expected = (400, Some("x-fulcrum-timeline".to_owned()));
+    assert_eq!(
+        refused(
+            "/v1/completions",
+            "x-fulcrum-timeline: yes",
+            completion(json!({}))
+        ),
+        expected
+    );
+    assert_eq!(
+        refused("/v1/embeddings", TIMELINE, json!({"input": "a"})),
+        expected
+    );
+    assert_eq!(
+        refused("/v1/responses", TIMELINE, json!({"input": "a"})),
+        expected
+    );
+}
+
+#[test]
+fn the_slowest_requests_are_shown_to_an_operator_who_wants_it() {
+    let running = Setup::new().start();
+    assert_eq!(running.get("/debug/requests").status, 404);
+    let mut setup = Setup::new().with_keys(&["sk-one"]);
+    setup.config.debug_endpoints = true;
+    let running = setup.start();
+    assert_eq!(
+        running.get("/debug/requests").status,
+        401,
+        "not for everybody"
+    );
+    let key = "authorization: Bearer sk-one";
+    let named = [key, "x-request-id: mine"];
+    post(
+        &running,
+        "/v1/completions",
+        &named,
+        &completion(json!({"prompt": "secretive"})),
+    );
+    post(
+        &running,
+        "/v1/embeddings",
+        &[key],
+        &json!({"input": "secretive"}),
+    );
+    let head = format!("GET /debug/requests HTTP/1.1\r\n{key}");
+    let text = http::send(running.address, &head, b"").text();
+    assert!(!text.contains("secretive"), "{text}");
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    let requests = shown["requests"].as_array().unwrap();
+    assert_eq!(requests.len(), 2);
+    let mine = requests
+        .iter()
+        .find(|request| request["id"] == "mine")
+        .unwrap();
+    assert_eq!(
+        (&mine["route"], &mine["class"]),
+        (&json!("/v1/completions"), &json!("standard"))
+    );
+    assert_eq!(
+        (&mine["outcome"], &mine["completion_tokens"]),
+        (&json!("completed"), &json!(4))
+    );
+    requests
+        .iter()
+        .for_each(|request| expect_whole(&request["phases"]));
+    let slowest_first = |pair: &[Value]| {
+        pair[0]["phases"]["e2e_ms"].as_f64() >= pair[1]["phases"]["e2e_ms"].as_f64()
+    };
+    assert!(requests.windows(2).all(slowest_first));
 }

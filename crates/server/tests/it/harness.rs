@@ -103,6 +103,7 @@ pub fn config() -> ServerConfig {
         stall_limit: Duration::from_secs(30),
         num_http_threads: 2,
         pooling: engine::Pooling::Last,
+        debug_endpoints: false,
         signals: Signals::Ignore,
         limits: Limits {
             answer_tokens_default: 64,

@@ -61,6 +61,7 @@ pub(crate) fn prepare(desk: &Desk, body: &[u8]) -> Result<Prepared, Refusal> {
     shared.note_unknown(&chat.unknown);
     let model = shared.served_name(chat.generation.model.as_deref())?;
     let placed = desk.place(chat.generation.urgency, chat.generation.delivery);
+    placed.expect_no_timeline()?;
     let admitted = desk.admission_of(&placed).chat(&chat)?;
     let num_earlier = items.len();
     items.extend(terms.input.iter().cloned().map(with_id));
